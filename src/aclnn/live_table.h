@@ -1,0 +1,47 @@
+// Handles given out and not yet taken back. A pointer that is not in the table is foreign, destroyed or freed, and no
+// call follows it.
+#ifndef ONEHOT_ACLNN_LIVE_TABLE_H_
+#define ONEHOT_ACLNN_LIVE_TABLE_H_
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace onehot::aclnn {
+
+// Thread-safe. Objects are shared, so that one thread may destroy a handle while another is inside a call with it.
+template <class T>
+class LiveTable {
+ public:
+  T* Add(std::shared_ptr<T> object) {
+    T* const handle = object.get();
+    const std::lock_guard lock(mutex_);
+    live_.emplace(handle, std::move(object));
+    return handle;
+  }
+
+  // The live object behind the handle, or null.
+  std::shared_ptr<T> Find(const void* handle) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(handle);
+    return found == live_.end() ? nullptr : found->second;
+  }
+
+  // Takes the handle out and gives its object, or null if it was not in.
+  std::shared_ptr<T> Remove(const void* handle) {
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(handle);
+    if (found == live_.end()) return nullptr;
+    std::shared_ptr<T> object = std::move(found->second);
+    live_.erase(found);
+    return object;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<const void*, std::shared_ptr<T>> live_;
+};
+
+}  // namespace onehot::aclnn
+
+#endif  // ONEHOT_ACLNN_LIVE_TABLE_H_

@@ -1,0 +1,59 @@
+// OpenMP, as the kernels use it: a thread count per region, never a global setting, since the process may share the
+// runtime with PyTorch.
+#ifndef ONEHOT_CPU_THREADS_H_
+#define ONEHOT_CPU_THREADS_H_
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "onehot/plan.h"
+
+namespace onehot::cpu {
+
+// Threads a region may use when the caller names no number.
+int DefaultThreads();
+
+// Threads for work that moves `bytes`. `requested` is RunOptions::threads. One thread inside another parallel region, and
+// in a child forked after this process ran a region: libgomp hangs there.
+int ThreadsFor(std::int64_t bytes, int requested);
+
+// Progress over tasks of known cost, reported by the calling thread, and the stop it may ask for.
+class Progress {
+ public:
+  Progress(const RunOptions& options, std::int64_t total) : callback_(options.progress), total_(total) {}
+
+  bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+
+  // After each task, on the thread that did it.
+  void Advance(std::int64_t cost) {
+    if (!callback_) return;
+    const std::int64_t done = done_.fetch_add(cost, std::memory_order_relaxed) + cost;
+    if (omp_get_thread_num() == 0 && !callback_(std::min(done, total_), total_))
+      stopped_.store(true, std::memory_order_relaxed);
+  }
+
+ private:
+  const std::function<bool(std::int64_t, std::int64_t)>& callback_;
+  const std::int64_t total_;
+  std::atomic<std::int64_t> done_{0};
+  std::atomic<bool> stopped_{false};
+};
+
+// Calls task(i) for i in [0, tasks), handed out one at a time in ascending order. On one thread it is a plain loop.
+template <class F>
+void ParallelFor(int threads, std::int64_t tasks, F&& task) {
+  if (threads <= 1 || tasks <= 1) {
+    for (std::int64_t i = 0; i < tasks; ++i) task(i);
+    return;
+  }
+#pragma omp parallel for num_threads(static_cast<int>(std::min<std::int64_t>(threads, tasks))) schedule(dynamic, 1)
+  for (std::int64_t i = 0; i < tasks; ++i) task(i);
+}
+
+}  // namespace onehot::cpu
+
+#endif  // ONEHOT_CPU_THREADS_H_
