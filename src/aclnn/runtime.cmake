@@ -1,0 +1,12 @@
+set(onehot_aclnn_runtime_sources
+  base.cpp
+  callback.cpp
+  context.cpp
+  device.cpp
+  error.cpp
+  event.cpp
+  init.cpp
+  memory.cpp
+  options.cpp
+  product.cpp
+  stream.cpp)
