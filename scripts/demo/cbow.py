@@ -1,0 +1,104 @@
+"""The parts of the demo that are not onehot: the text, the loss, the descent, and the check against the definition.
+
+  cbow.py text DIR BATCH WIDTH FILE...    vocabulary.txt, tokens.npy, table.npy from the words of the files
+  cbow.py loss ROWS GRAD                  the gradient of the loss in the gathered rows; prints the loss
+  cbow.py step TABLE GRADIENT RATE        table -= rate * gradient, in place
+  cbow.py check GRAD TOKENS GRADIENT      the embedding gradient against its definition in double
+
+The loss predicts the vector of a token from the mean of its neighbours' vectors, two on each side:
+
+  e[i] = mean of rows[j] over j = i-2, i-1, i+1, i+2 that exist - rows[i]        loss = sum of e[i]^2 / (2 N)
+
+All of it is in f32 with one rounding per operation and in a fixed order, so that examples/aclnn_embedding_demo.c gets the
+same bits.
+"""
+
+import collections
+import pathlib
+import re
+import sys
+
+import numpy as np
+
+OFFSETS = (-2, -1, 1, 2)
+
+
+def text(directory, batch, width, *files):
+    content = [pathlib.Path(file).read_text(encoding="utf-8", errors="replace") for file in files]
+    words = [word for part in content for word in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", part.lower())]
+    counts = collections.Counter(words)
+    vocabulary = sorted(counts, key=lambda word: (-counts[word], word))
+    number = {word: k for k, word in enumerate(vocabulary)}
+    tokens = np.array([number[word] for word in words[: int(batch)]], np.int64)
+    table = np.random.default_rng(1).standard_normal((len(vocabulary), int(width)), np.float32)
+    table /= np.float32(int(width) ** 0.5)  # vectors of length 1, about
+
+    directory = pathlib.Path(directory)
+    (directory / "vocabulary.txt").write_text("".join(f"{counts[word]} {word}\n" for word in vocabulary))
+    np.save(directory / "tokens.npy", tokens)
+    np.save(directory / "table.npy", table)
+
+    used = collections.Counter(tokens.tolist())
+    characters = sum(map(len, content))
+    print(f"{len(files)} files, {characters / 1e6:.1f} MB, {len(words):,} words, {len(vocabulary):,} of them distinct")
+    once = sum(n == 1 for n in used.values())
+    print(f"the first {len(tokens):,} words: {len(used):,} distinct, {once:,} of them occur once")
+    print("  ".join(f"{vocabulary[k]} {n:,}" for k, n in used.most_common(8)))
+    print(f"table {len(table):,} x {width} f32 ({table.nbytes / 1e6:.1f} MB), "
+          f"rows and their gradient {len(tokens):,} x {width} f32 ({4e-6 * len(tokens) * int(width):.1f} MB each)")
+
+
+def over_neighbours(values):
+    """At each position the sum of the values at its neighbours."""
+    total = np.zeros_like(values)
+    for offset in OFFSETS:
+        if offset < 0:
+            total[-offset:] += values[:offset]
+        else:
+            total[:-offset] += values[offset:]
+    return total
+
+
+def loss(rows_path, grad_path):
+    rows = np.load(rows_path, mmap_mode="r")
+    n = len(rows)
+    neighbours = over_neighbours(np.ones((n, 1), np.float32))
+    error = over_neighbours(rows) / neighbours - rows
+    grad = (over_neighbours(error / neighbours) - error) / np.float32(n)
+    np.save(grad_path, grad)
+    print(f"{np.square(error, dtype=np.float64).sum() / (2 * n):.5f}")
+
+
+def step(table_path, gradient_path, rate):
+    table = np.load(table_path)
+    np.save(table_path, table - np.float32(rate) * np.load(gradient_path, mmap_mode="r"))
+
+
+def check(grad_path, tokens_path, gradient_path):
+    grad = np.load(grad_path).astype(np.float64)
+    tokens = np.load(tokens_path)
+    result = np.load(gradient_path)
+    exact = np.zeros(result.shape)
+    magnitude = np.zeros(result.shape)
+    np.add.at(exact, tokens, grad)
+    np.add.at(magnitude, tokens, np.abs(grad))
+
+    # A row named c times is summed left to right in chunks of 512 and so are the chunks: an addend goes through at most
+    # k = min(c, 512) - 1 + ceil(c / 512) - 1 additions, so the error is at most k u / (1 - k u) times the sum of
+    # magnitudes, u = 2^-24. The double sum here errs by (c - 1) 2^-53 of it, which the last term allows.
+    c = np.bincount(tokens, minlength=len(result))[:, None]
+    k = np.maximum(np.minimum(c, 512) - 1 + -(-c // 512) - 1, 0)
+    u = 2.0**-24
+    bound = (k * u / (1 - k * u) + np.maximum(c - 1, 0) * 2.0**-53) * magnitude
+    error = np.abs(result - exact)
+    if not (error <= bound).all():  # also if the result is NaN
+        v, d = np.unravel_index(np.argmax(~(error <= bound)), error.shape)
+        sys.exit(f"gradient[{v}, {d}] = {result[v, d]!r}, the definition gives {exact[v, d]!r}, bound {bound[v, d]:.3g}")
+    worst = np.unravel_index(np.argmax(error), error.shape)
+    print(f"largest error {error[worst]:.2g} at a value of {exact[worst]:.2g}, where {bound[worst]:.2g} is allowed")
+    print(f"all {error.size:,} elements within their bounds; {(c == 1).sum():,} rows named once are copies, "
+          f"{(c == 0).sum():,} never named are 0")
+
+
+if __name__ == "__main__":
+    {"text": text, "loss": loss, "step": step, "check": check}[sys.argv[1]](*sys.argv[2:])
