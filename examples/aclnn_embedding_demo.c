@@ -3,12 +3,16 @@
  *
  *   aclnn_embedding_demo TOKENS.npy TABLE.npy STEPS RATE GRADIENT.npy TRAINED.npy
  *
- *   tokens [N] i64, table [V, D] f32. Each step:
- *     rows  = table[tokens]                                                aclnnEmbedding
- *     e[i]  = mean of rows[j] over the neighbours j of i - rows[i]         neighbours: |j - i| <= 2, j != i, in the
- * text loss  = sum of e[i]^2 / (2 N) grad  = d loss / d rows = (sum over neighbours j of e[j] / (number of neighbours
- * of j) - e[i]) / N dW    = d loss / d table                                             aclnnEmbeddingDenseBackward
+ *   tokens [N] i64, table [V, D] f32. Each step, with nb(i) the positions i-2, i-1, i+1, i+2 that exist:
+ *
+ *     rows  = table[tokens]                                               aclnnEmbedding
+ *     e[i]  = sum of rows[j] over j in nb(i), / |nb(i)|, - rows[i]
+ *     loss  = sum of e[i]^2 / (2 N)
+ *     grad  = d loss / d rows:
+ *             grad[i] = (sum of e[j] / |nb(j)| over j in nb(i) - e[i]) / N
+ *     dW    = d loss / d table                                            aclnnEmbeddingDenseBackward
  *     table = table - RATE * dW
+ *
  *   GRADIENT.npy gets dW of the first step, TRAINED.npy the table after the last.
  */
 #define _XOPEN_SOURCE 600 /* clock_gettime, getrusage */

@@ -107,6 +107,6 @@ cmp trained.npy trained.aclnn.npy || fail "the two trained tables differ"
 [ "$losses" = "$c_losses" ] || fail "the two lists of losses differ"
 echo "$losses" | awk -F ' -> ' '{ for (k = 2; k <= NF; ++k) if ($k >= $(k - 1)) exit 1 }' || fail "a step raised the loss"
 echo "result  1 and 2 have the same bits: the first gradient and the table after $steps steps"
-cbow check grad.first.npy tokens.npy dW.first.npy >check.log
-sed '1s/^/        against the definition in double: /; 2s/^/        /' check.log
+cbow check table.npy tokens.npy grad.first.npy dW.first.npy >check.log
+sed '1s/^/        against the definition in double: /; 2,$s/^/        /' check.log
 echo "files   $out"

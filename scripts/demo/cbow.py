@@ -3,7 +3,8 @@
   cbow.py text DIR BATCH WIDTH FILE...    vocabulary.txt, tokens.npy, table.npy from the words of the files
   cbow.py loss ROWS GRAD                  the gradient of the loss in the gathered rows; prints the loss
   cbow.py step TABLE GRADIENT RATE        table -= rate * gradient, in place
-  cbow.py check GRAD TOKENS GRADIENT      the embedding gradient against its definition in double
+  cbow.py check TABLE TOKENS GRAD GRADIENT   the embedding gradient against its definition in double, and as the slope of
+                                          the loss
 
 The loss predicts the vector of a token from the mean of its neighbours' vectors, two on each side:
 
@@ -59,14 +60,21 @@ def over_neighbours(values):
     return total
 
 
+def prediction_error(rows):
+    """The error e of the predictions, and the number of neighbours at each position."""
+    neighbours = over_neighbours(np.ones((len(rows), 1), rows.dtype))
+    return over_neighbours(rows) / neighbours - rows, neighbours
+
+
+def mean_loss(error):
+    return np.square(error, dtype=np.float64).sum() / (2 * len(error))
+
+
 def loss(rows_path, grad_path):
     rows = np.load(rows_path, mmap_mode="r")
-    n = len(rows)
-    neighbours = over_neighbours(np.ones((n, 1), np.float32))
-    error = over_neighbours(rows) / neighbours - rows
-    grad = (over_neighbours(error / neighbours) - error) / np.float32(n)
-    np.save(grad_path, grad)
-    print(f"{np.square(error, dtype=np.float64).sum() / (2 * n):.5f}")
+    error, neighbours = prediction_error(rows)
+    np.save(grad_path, (over_neighbours(error / neighbours) - error) / np.float32(len(rows)))
+    print(f"{mean_loss(error):.5f}")
 
 
 def step(table_path, gradient_path, rate):
@@ -74,7 +82,7 @@ def step(table_path, gradient_path, rate):
     np.save(table_path, table - np.float32(rate) * np.load(gradient_path, mmap_mode="r"))
 
 
-def check(grad_path, tokens_path, gradient_path):
+def check(table_path, tokens_path, grad_path, gradient_path):
     grad = np.load(grad_path).astype(np.float64)
     tokens = np.load(tokens_path)
     result = np.load(gradient_path)
@@ -98,6 +106,17 @@ def check(grad_path, tokens_path, gradient_path):
     print(f"largest error {error[worst]:.2g} at a value of {exact[worst]:.2g}, where {bound[worst]:.2g} is allowed")
     print(f"all {error.size:,} elements within their bounds; {(c == 1).sum():,} rows named once are copies, "
           f"{(c == 0).sum():,} never named are 0")
+
+    # The loss is quadratic in the table, so its central difference along the gradient is exactly its slope there, which is
+    # the square of the gradient. The double arithmetic here is good to 1e-12; what f32 lost, u = 6e-8 for each of some ten
+    # roundings of either sign between the table and the gradient, stays far below 1e-5.
+    rows = np.load(table_path).astype(np.float64)[tokens]
+    along = result.astype(np.float64)[tokens]
+    slope = (mean_loss(prediction_error(rows + along)[0]) - mean_loss(prediction_error(rows - along)[0])) / 2
+    square = np.square(result, dtype=np.float64).sum()
+    if not abs(slope - square) <= 1e-5 * square:
+        sys.exit(f"the loss has slope {slope:.9g} along the gradient, whose square is {square:.9g}")
+    print(f"slope of the loss along the gradient {slope:.7f}, square of the gradient {square:.7f}")
 
 
 if __name__ == "__main__":
