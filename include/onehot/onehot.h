@@ -18,8 +18,8 @@ namespace onehot {
 
 // What this build on this machine can choose from; `onehot info` prints it.
 struct OperatorInfo {
-  std::string_view name;                               // "embedding_backward"
-  std::vector<std::string_view> implementations;       // best first, "ref" last
+  std::string_view name;                          // "embedding_backward"
+  std::vector<std::string_view> implementations;  // best first, "ref" last
 };
 ONEHOT_API std::vector<OperatorInfo> Operators();
 

@@ -47,8 +47,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT: implicit, so that `return value;` works
-  Result(Status status) : status_(std::move(status)) {}     // NOLINT: the same for `return status;`
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit, so that `return value;` works
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: the same for `return status;`
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }

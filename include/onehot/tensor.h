@@ -13,10 +13,18 @@
 namespace onehot {
 
 enum class DType : std::uint8_t {
-  kF32, kF64, kF16, kBF16,
-  kI64, kI32, kI16, kI8, kU8,
-  kBool,        // one byte; zero is false, anything else true
-  kC64, kC128,  // pairs of f32 and f64; moved, never computed with
+  kF32,
+  kF64,
+  kF16,
+  kBF16,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU8,
+  kBool,  // one byte; zero is false, anything else true
+  kC64,
+  kC128,  // pairs of f32 and f64; moved, never computed with
 };
 
 // "f32", "bf16", "i64", "bool", ...

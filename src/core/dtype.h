@@ -26,9 +26,15 @@ struct Bool {
 template <class T>
 using AccumulatorOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-inline float Widen(BF16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
-inline float Widen(float x) { return x; }
-inline double Widen(double x) { return x; }
+inline float Widen(BF16 x) {
+  return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
+}
+inline float Widen(float x) {
+  return x;
+}
+inline double Widen(double x) {
+  return x;
+}
 // Exact. A signalling NaN keeps its payload and becomes quiet, as the CPU's own conversion does.
 inline float Widen(F16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
@@ -140,7 +146,8 @@ struct Types {
   static constexpr bool Contains(DType dtype) { return ((dtype == kDTypeOf<Ts>) || ...); }
 };
 
-// Calls f.operator()<T>() for the T in the list whose DType is `dtype`. The dtype must be in the list (Check saw to it).
+// Calls f.operator()<T>() for the T in the list whose DType is `dtype`. The dtype must be in the list (Check saw to
+// it).
 template <class... Ts, class F>
 auto ForDType(Types<Ts...>, DType dtype, F&& f) {
   using First = std::tuple_element_t<0, std::tuple<Ts...>>;

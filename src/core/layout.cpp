@@ -61,29 +61,31 @@ Status CheckLayout(std::string_view argument, const TensorLayout& layout) {
   std::int64_t bytes = 0;
   fits = fits && !__builtin_mul_overflow(elements, SizeOf(layout.dtype), &bytes);
   if (!fits && !empty)
-    return Status::Error(Code::kBadShape, fmt::format("{}: must span less than 2^63 bytes, shape is {}", argument,
-                                                      Describe(layout)));
+    return Status::Error(Code::kBadShape,
+                         fmt::format("{}: must span less than 2^63 bytes, shape is {}", argument, Describe(layout)));
   return Status::Ok();
 }
 
 bool OverlapsItself(const TensorLayout& layout) {
   std::array<Axis, kMaxRank> axes;
   std::size_t count = 0;
-  for (int axis = 0; axis < layout.rank; ++axis) {
+  for (int axis = 0; axis < layout.rank; ++axis)
     if (layout.dim(axis) == 0) return false;
+  for (int axis = 0; axis < layout.rank; ++axis) {
     if (layout.dim(axis) == 1) continue;
     if (layout.stride(axis) == 0) return true;
-    axes[count++] = {layout.dim(axis), std::abs(layout.stride(axis))};
+    const Axis inserted{layout.dim(axis), std::abs(layout.stride(axis))};
+    std::size_t place = count++;
+    for (; place > 0 && axes[place - 1].stride < inserted.stride; --place) axes[place] = axes[place - 1];
+    axes[place] = inserted;
   }
-  const auto used = std::span(axes).first(count);
-  std::ranges::sort(used, std::ranges::greater{}, &Axis::stride);
   std::array<std::int64_t, kMaxRank + 1> reach{};
   bool nested = true;  // each stride steps over everything the smaller ones can reach: the common case, no overlap
   for (std::size_t k = count; k-- > 0;) {
     nested = nested && axes[k].stride > reach[k + 1];
     reach[k] = reach[k + 1] + (axes[k].extent - 1) * axes[k].stride;
   }
-  return !nested && StepSearch{used, reach}.Find(0, 0, false);
+  return !nested && StepSearch{std::span(axes).first(count), reach}.Find(0, 0, false);
 }
 
 Status CheckNoOverlap(std::string_view argument, const TensorLayout& layout) {

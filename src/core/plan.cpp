@@ -13,12 +13,24 @@ Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 Plan::~Plan() = default;
 
-std::string_view Plan::implementation() const { return considered().back().implementation; }
-std::string_view Plan::instruction_set() const { return body_->instruction_set(); }
-std::span<const Considered> Plan::considered() const { return body_->considered(); }
-std::int64_t Plan::bytes_read() const { return body_->bytes_read(); }
-std::int64_t Plan::bytes_written() const { return body_->bytes_written(); }
-std::size_t Plan::scratch_bytes() const { return body_->scratch_bytes(); }
+std::string_view Plan::implementation() const {
+  return considered().back().implementation;
+}
+std::string_view Plan::instruction_set() const {
+  return body_->instruction_set();
+}
+std::span<const Considered> Plan::considered() const {
+  return body_->considered();
+}
+std::int64_t Plan::bytes_read() const {
+  return body_->bytes_read();
+}
+std::int64_t Plan::bytes_written() const {
+  return body_->bytes_written();
+}
+std::size_t Plan::scratch_bytes() const {
+  return body_->scratch_bytes();
+}
 
 Status Plan::Run(void* scratch, std::size_t scratch_bytes, const RunOptions& options) const {
   if (!body_->missing().empty())

@@ -7,8 +7,8 @@
 
 namespace onehot {
 
-// Phase 1 books pieces of the working memory; phase 2 gets the same pieces back by the handle that booking returned. One
-// ledger, so size and offsets cannot disagree; the handle carries the element type, so no casts at the use.
+// Phase 1 books pieces of the working memory; phase 2 gets the same pieces back by the handle that booking returned.
+// One ledger, so size and offsets cannot disagree; the handle carries the element type, so no casts at the use.
 template <class T>
 struct Piece {
   std::size_t offset = 0;  // bytes from the aligned base

@@ -6,29 +6,53 @@ namespace onehot {
 
 std::string_view Name(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "f32";
-    case DType::kF64: return "f64";
-    case DType::kF16: return "f16";
-    case DType::kBF16: return "bf16";
-    case DType::kI64: return "i64";
-    case DType::kI32: return "i32";
-    case DType::kI16: return "i16";
-    case DType::kI8: return "i8";
-    case DType::kU8: return "u8";
-    case DType::kBool: return "bool";
-    case DType::kC64: return "c64";
-    case DType::kC128: return "c128";
+    case DType::kF32:
+      return "f32";
+    case DType::kF64:
+      return "f64";
+    case DType::kF16:
+      return "f16";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kI64:
+      return "i64";
+    case DType::kI32:
+      return "i32";
+    case DType::kI16:
+      return "i16";
+    case DType::kI8:
+      return "i8";
+    case DType::kU8:
+      return "u8";
+    case DType::kBool:
+      return "bool";
+    case DType::kC64:
+      return "c64";
+    case DType::kC128:
+      return "c128";
   }
   return "unknown";
 }
 
 std::int64_t SizeOf(DType dtype) {
   switch (dtype) {
-    case DType::kI8: case DType::kU8: case DType::kBool: return 1;
-    case DType::kF16: case DType::kBF16: case DType::kI16: return 2;
-    case DType::kF32: case DType::kI32: return 4;
-    case DType::kF64: case DType::kI64: case DType::kC64: return 8;
-    case DType::kC128: return 16;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kBool:
+      return 1;
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kI16:
+      return 2;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kF64:
+    case DType::kI64:
+    case DType::kC64:
+      return 8;
+    case DType::kC128:
+      return 16;
   }
   return 0;
 }

@@ -32,7 +32,9 @@ const Targets& AllTargets() {
 
 }  // namespace
 
-std::span<const std::string_view> InstructionSets() { return AllTargets().names; }
+std::span<const std::string_view> InstructionSets() {
+  return AllTargets().names;
+}
 
 std::int64_t TargetMask(Isa isa) {
   const Targets& all = AllTargets();

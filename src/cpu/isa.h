@@ -20,11 +20,11 @@ std::int64_t TargetMask(Isa isa);
 
 // For use in the HWY_ONCE part of a file that compiled FUNCTION for every target: the FUNCTION of that instruction set.
 // (HWY_DYNAMIC_DISPATCH would take the process-wide choice.)
-#define ONEHOT_DISPATCH(FUNCTION, ISA)                       \
-  ([](::onehot::Isa isa) {                                   \
-    hwy::ChosenTarget chosen;                                \
-    chosen.Update(::onehot::cpu::TargetMask(isa));           \
-    return HWY_DISPATCH_TABLE(FUNCTION)[chosen.GetIndex()];  \
+#define ONEHOT_DISPATCH(FUNCTION, ISA)                      \
+  ([](::onehot::Isa isa) {                                  \
+    hwy::ChosenTarget chosen;                               \
+    chosen.Update(::onehot::cpu::TargetMask(isa));          \
+    return HWY_DISPATCH_TABLE(FUNCTION)[chosen.GetIndex()]; \
   }(ISA))
 
 #endif  // ONEHOT_CPU_ISA_H_

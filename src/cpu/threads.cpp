@@ -11,12 +11,15 @@ std::atomic<bool> forked{false};
 [[maybe_unused]] const int fork_handler =
     pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
 
-// Entering a region costs about a microsecond; a core moves some 10 KB in that time. At 16 times that the region is paid.
+// Entering a region costs about a microsecond; a core moves some 10 KB in that time. At 16 times that the region is
+// paid.
 constexpr std::int64_t kParallelBytes = 160 << 10;
 
 }  // namespace
 
-int DefaultThreads() { return forked.load(std::memory_order_relaxed) ? 1 : omp_get_max_threads(); }
+int DefaultThreads() {
+  return forked.load(std::memory_order_relaxed) ? 1 : omp_get_max_threads();
+}
 
 int ThreadsFor(std::int64_t bytes, int requested) {
   if (bytes < kParallelBytes || requested == 1 || forked.load(std::memory_order_relaxed) || omp_in_parallel()) return 1;

@@ -17,8 +17,8 @@ namespace onehot::cpu {
 // Threads a region may use when the caller names no number.
 int DefaultThreads();
 
-// Threads for work that moves `bytes`. `requested` is RunOptions::threads. One thread inside another parallel region, and
-// in a child forked after this process ran a region: libgomp hangs there.
+// Threads for work that moves `bytes`. `requested` is RunOptions::threads. One thread inside another parallel region,
+// and in a child forked after this process ran a region: libgomp hangs there.
 int ThreadsFor(std::int64_t bytes, int requested);
 
 // Progress over tasks of known cost, reported by the calling thread, and the stop it may ask for.
@@ -50,7 +50,7 @@ void ParallelFor(int threads, std::int64_t tasks, F&& task) {
     for (std::int64_t i = 0; i < tasks; ++i) task(i);
     return;
   }
-#pragma omp parallel for num_threads(static_cast<int>(std::min<std::int64_t>(threads, tasks))) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(static_cast <int>(std::min <std::int64_t>(threads, tasks))) schedule(dynamic, 1)
   for (std::int64_t i = 0; i < tasks; ++i) task(i);
 }
 

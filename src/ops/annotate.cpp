@@ -9,7 +9,9 @@ void NoteIfMissing(PlanBody& plan, std::string_view argument, const ConstTensorV
   if (tensor.data == nullptr && tensor.numel() > 0) plan.NoteMissing(argument);
 }
 
-std::int64_t Bytes(const TensorLayout& tensor) { return tensor.numel() * SizeOf(tensor.dtype); }
+std::int64_t Bytes(const TensorLayout& tensor) {
+  return tensor.numel() * SizeOf(tensor.dtype);
+}
 
 }  // namespace
 

@@ -22,8 +22,9 @@ Status Check(const Embedding& op) {
     return Status::Error(Code::kBadShape,
                          fmt::format("out: width must be that of weight, {}, is {}", op.D(), op.out.dim(-1)));
   if (const std::int64_t positions = Flatten(op.out, op.out.rank - 1).count; positions != op.N())
-    return Status::Error(Code::kBadShape, fmt::format("out: must have one row for each of the {} indices, {} has {} rows",
-                                                      op.N(), Describe(op.out), positions));
+    return Status::Error(Code::kBadShape,
+                         fmt::format("out: must have one row for each of the {} indices, {} has {} rows", op.N(),
+                                     Describe(op.out), positions));
   return CheckNoOverlap("out", op.out);
 }
 

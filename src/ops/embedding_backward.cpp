@@ -17,9 +17,8 @@ Status Check(const EmbeddingBackward& op) {
   if (Status bad = CheckIndexDType("indices", indices.dtype); !bad.ok()) return bad;
   const bool widened = out.dtype == DType::kF32 && (grad.dtype == DType::kF16 || grad.dtype == DType::kBF16);
   if (out.dtype != grad.dtype && !widened)
-    return Status::Error(Code::kBadDType,
-                         fmt::format("out: dtype must be that of grad, {}{}, is {}", Name(grad.dtype),
-                                     SizeOf(grad.dtype) == 2 ? ", or f32" : "", Name(out.dtype)));
+    return Status::Error(Code::kBadDType, fmt::format("out: dtype must be that of grad, {}{}, is {}", Name(grad.dtype),
+                                                      SizeOf(grad.dtype) == 2 ? ", or f32" : "", Name(out.dtype)));
   if (op.counts && op.counts->dtype != DType::kI64)
     return Status::Error(Code::kBadDType, fmt::format("counts: dtype must be i64, is {}", Name(op.counts->dtype)));
 
@@ -41,13 +40,15 @@ Status Check(const EmbeddingBackward& op) {
                          fmt::format("grad: must have one row for each of the {} indices, {} has {} rows", op.N(),
                                      Describe(grad), positions));
   if (grad.dim(-1) != op.D())
-    return Status::Error(Code::kBadShape, fmt::format("out: width must be that of grad, {}, is {}", grad.dim(-1), op.D()));
+    return Status::Error(Code::kBadShape,
+                         fmt::format("out: width must be that of grad, {}, is {}", grad.dim(-1), op.D()));
   if (Status bad = CheckNoOverlap("out", out); !bad.ok()) return bad;
   if (op.counts) {
     if (Status bad = CheckLayout("counts", *op.counts); !bad.ok()) return bad;
     if (op.counts->dim(0) != op.V())
-      return Status::Error(Code::kBadShape, fmt::format("counts: must have one element for each of the {} rows of out, has {}",
-                                                        op.V(), op.counts->dim(0)));
+      return Status::Error(Code::kBadShape,
+                           fmt::format("counts: must have one element for each of the {} rows of out, has {}", op.V(),
+                                       op.counts->dim(0)));
     if (Status bad = CheckNoOverlap("counts", *op.counts); !bad.ok()) return bad;
   }
   return Status::Ok();

@@ -8,9 +8,9 @@ namespace onehot {
 
 Status CheckIndexDType(std::string_view argument, DType dtype) {
   if (IndexTypes::Contains(dtype)) return Status::Ok();
-  return Status::Error(Code::kBadDType,
-                       fmt::format("{}: dtype must be one of i64, i32, i16, i8, u8, bool, f64, f32, f16, is {}", argument,
-                                   Name(dtype)));
+  return Status::Error(
+      Code::kBadDType,
+      fmt::format("{}: dtype must be one of i64, i32, i16, i8, u8, bool, f64, f32, f16, is {}", argument, Name(dtype)));
 }
 
 Status BadIndex(std::string_view argument, const ConstTensorView& indices, std::int64_t position, std::int64_t rows) {

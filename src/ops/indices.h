@@ -14,8 +14,7 @@
 
 namespace onehot {
 
-using IndexTypes =
-    Types<std::int64_t, std::int32_t, std::int16_t, std::int8_t, std::uint8_t, Bool, double, float, F16>;
+using IndexTypes = Types<std::int64_t, std::int32_t, std::int16_t, std::int8_t, std::uint8_t, Bool, double, float, F16>;
 
 // The row an index names, or -1 if it names none (a row is never negative, so -1 is out of range for every V).
 template <class I>

@@ -53,10 +53,11 @@ class EmbeddingBackwardPlan final : public PlanBody {
     };
     std::ranges::fill(sum, 0.0);
     std::ranges::fill(count, 0);
-    if (Status bad = ForEachIndex(op_.indices, V, [&](std::int64_t i, std::int64_t v) {
-          ++count[static_cast<std::size_t>(v)];
-          last[static_cast<std::size_t>(v)] = i;
-        });
+    if (Status bad = ForEachIndex(op_.indices, V,
+                                  [&](std::int64_t i, std::int64_t v) {
+                                    ++count[static_cast<std::size_t>(v)];
+                                    last[static_cast<std::size_t>(v)] = i;
+                                  });
         !bad.ok())
       return bad;
     // Every value is known to be good.
@@ -104,7 +105,9 @@ class EmbeddingPlan final : public PlanBody {
     if (Status bad = ForEachIndex(op_.indices, op_.V(), [](std::int64_t, std::int64_t) {}); !bad.ok()) return bad;
     const auto size = static_cast<std::size_t>(SizeOf(op_.weight.dtype));
     const Positions out_rows = Flatten(op_.out, op_.out.rank - 1);
-    const auto address = [&](auto* data, std::int64_t offset) { return data + offset * static_cast<std::int64_t>(size); };
+    const auto address = [&](auto* data, std::int64_t offset) {
+      return data + offset * static_cast<std::int64_t>(size);
+    };
     return ForEachIndex(op_.indices, op_.V(), [&](std::int64_t i, std::int64_t v) {
       for (std::int64_t c = 0; c < op_.D(); ++c)
         std::memcpy(address(static_cast<std::byte*>(op_.out.data), out_rows.Offset(i) + c * op_.out.stride(-1)),
@@ -124,6 +127,8 @@ std::unique_ptr<PlanBody> PlanEmbeddingBackward(const EmbeddingBackward& op, Isa
   return std::make_unique<EmbeddingBackwardPlan>(op);
 }
 
-std::unique_ptr<PlanBody> PlanEmbedding(const Embedding& op, Isa) { return std::make_unique<EmbeddingPlan>(op); }
+std::unique_ptr<PlanBody> PlanEmbedding(const Embedding& op, Isa) {
+  return std::make_unique<EmbeddingPlan>(op);
+}
 
 }  // namespace onehot::ref

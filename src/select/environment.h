@@ -12,7 +12,7 @@ namespace onehot::select {
 // The ONEHOT_* variables that choose how a plan runs.
 struct Environment {
   bool log = false;
-  std::string force;               // empty: nothing forced
+  std::string force;  // empty: nothing forced
   Isa max_isa = Isa::kBest;
 };
 

@@ -39,8 +39,12 @@ std::vector<std::string_view> InstructionSets() {
   return {sets.begin(), sets.end()};
 }
 
-int DefaultThreads() { return cpu::DefaultThreads(); }
+int DefaultThreads() {
+  return cpu::DefaultThreads();
+}
 
-std::string_view Version() { return ONEHOT_VERSION; }
+std::string_view Version() {
+  return ONEHOT_VERSION;
+}
 
 }  // namespace onehot

@@ -29,7 +29,8 @@ struct Implementation {
 template <class Op>
 std::span<const Implementation<Op>> Implementations();
 
-Status UnknownForced(std::string_view operator_name, std::string_view forced, const std::vector<std::string_view>& known);
+Status UnknownForced(std::string_view operator_name, std::string_view forced,
+                     const std::vector<std::string_view>& known);
 Status ForcedRefuses(std::string_view operator_name, std::string_view forced, std::string_view refusal);
 void Log(std::string_view operator_name, std::string_view implementation, std::string_view verdict);
 

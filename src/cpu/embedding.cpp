@@ -1,0 +1,123 @@
+// Embedding forward: a gather of rows, at the speed of a copy.
+#include "cpu/embedding.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "core/layout.h"
+#include "cpu/indices.h"
+#include "cpu/rows_simd.h"
+#include "cpu/threads.h"
+#include "hwy/cache_control.h"
+#include "ops/indices.h"
+
+namespace onehot::cpu {
+namespace {
+
+// Positions of a task: 4096 row numbers are 16 KiB, which stay in L1 between reading and gathering.
+constexpr std::int64_t kBlock = 4096;
+
+// As in embedding_backward.cpp: bytes to have on the way, and the output size from which stores go past the caches.
+constexpr std::int64_t kPrefetchBytes = 8 << 10;
+constexpr std::int64_t kStreamBytes = 4 << 20;
+
+class Gather final : public PlanBody {
+ public:
+  Gather(const Embedding& op, Isa isa)
+      : op_(op),
+        kernels_(RowKernelsFor(isa)),
+        N_(op.N()),
+        V_(op.V()),
+        D_(op.D()),
+        size_(SizeOf(op.weight.dtype)),
+        index_positions_(Flatten(op.indices, op.indices.rank)),
+        out_positions_(Flatten(op.out, op.out.rank - 1)),
+        blocks_((N_ + kBlock - 1) / kBlock),
+        dense_columns_(D_ <= 1 || (op.weight.stride(1) == 1 && op.out.stride(-1) == 1)) {
+    rows_ = layout_.Book<std::uint64_t>(N_);
+    bad_ = layout_.Book<std::int64_t>(blocks_);
+    const std::int64_t row_bytes = D_ * size_;
+    stream_ = N_ * row_bytes > kStreamBytes && row_bytes % kStreamAlign == 0 && dense_columns_ &&
+              reinterpret_cast<std::uintptr_t>(op.out.data) % kStreamAlign == 0;
+    for (int axis = 0; axis < out_positions_.rank; ++axis)
+      stream_ = stream_ && out_positions_.strides[static_cast<std::size_t>(axis)] * size_ % kStreamAlign == 0;
+    ahead_ = std::clamp<std::int64_t>(kPrefetchBytes / std::max<std::int64_t>(row_bytes, 1), 1, 64);
+  }
+
+  std::string_view instruction_set() const override { return kernels_.target; }
+
+  Status Run(Scratch scratch, const RunOptions& options) const override {
+    const std::int64_t bytes = N_ * (2 * D_ * size_ + SizeOf(op_.indices.dtype));
+    const int threads = ThreadsFor(bytes, options.threads);
+    Progress progress(options, bytes);
+    std::uint64_t* const rows = scratch.Get(rows_).data();
+    const auto bad = scratch.Get(bad_);
+    ParallelFor(threads, blocks_, [&](std::int64_t b) {
+      bad[b] =
+          LoadRows(op_.indices, index_positions_, V_, b * kBlock, std::min((b + 1) * kBlock, N_), rows + b * kBlock);
+    });
+    for (const std::int64_t position : bad)
+      if (position >= 0) return BadIndex("indices", op_.indices, position, V_);
+    ParallelFor(threads, blocks_, [&](std::int64_t b) {
+      if (progress.stopped()) return;
+      const std::int64_t begin = b * kBlock, end = std::min(begin + kBlock, N_);
+      GatherRows(rows, begin, end);
+      hwy::FlushStream();
+      progress.Advance((end - begin) * (2 * D_ * size_ + SizeOf(op_.indices.dtype)));
+    });
+    if (progress.stopped()) return Status::Error(Code::kCancelled, "cancelled: out is undefined");
+    return Status::Ok();
+  }
+
+ private:
+  void GatherRows(const std::uint64_t* rows, std::int64_t begin, std::int64_t end) const {
+    const std::int64_t row_bytes = D_ * size_;
+    const std::int64_t weight_step = op_.weight.stride(1) * size_, out_step = op_.out.stride(-1) * size_;
+    std::int64_t fetched = begin;
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (; fetched < std::min(i + ahead_, end); ++fetched)
+        for (std::int64_t at = 0; dense_columns_ && at < row_bytes; at += kStreamAlign)
+          hwy::Prefetch(Weight(rows[fetched]) + at);
+      const std::byte* const from = Weight(rows[i]);
+      std::byte* const to = static_cast<std::byte*>(op_.out.data) + out_positions_.Offset(i) * size_;
+      if (stream_) {
+        kernels_.copy_stream(from, to, row_bytes);
+      } else if (dense_columns_) {
+        std::memcpy(to, from, static_cast<std::size_t>(row_bytes));
+      } else {
+        for (std::int64_t c = 0; c < D_; ++c)
+          std::memcpy(to + c * out_step, from + c * weight_step, static_cast<std::size_t>(size_));
+      }
+    }
+  }
+
+  const std::byte* Weight(std::uint64_t row) const {
+    return static_cast<const std::byte*>(op_.weight.data) +
+           static_cast<std::int64_t>(row) * op_.weight.stride(0) * size_;
+  }
+
+  const Embedding op_;
+  const RowKernels kernels_;
+  const std::int64_t N_, V_, D_, size_;
+  const Positions index_positions_, out_positions_;
+  const std::int64_t blocks_;
+  const bool dense_columns_;
+  bool stream_;
+  std::int64_t ahead_;
+  Piece<std::uint64_t> rows_;
+  Piece<std::int64_t> bad_;
+};
+
+}  // namespace
+
+std::string_view RefuseGather(const Embedding&) {
+  return "";
+}
+
+std::unique_ptr<PlanBody> PlanGather(const Embedding& op, Isa isa) {
+  return std::make_unique<Gather>(op, isa);
+}
+
+}  // namespace onehot::cpu
