@@ -1,10 +1,10 @@
 """The parts of the demo that are not onehot: the text, the loss, the descent, and the check against the definition.
 
-  cbow.py text DIR BATCH WIDTH FILE...    vocabulary.txt, tokens.npy, table.npy from the words of the files
-  cbow.py loss ROWS GRAD                  the gradient of the loss in the gathered rows; prints the loss
-  cbow.py step TABLE GRADIENT RATE        table -= rate * gradient, in place
-  cbow.py check TABLE TOKENS GRAD GRADIENT   the embedding gradient against its definition in double, and as the slope of
-                                          the loss
+  cbow.py text DIR BATCH WIDTH FILE...       vocabulary.txt, tokens.npy, table.npy from the words of the files
+  cbow.py loss ROWS GRAD                     the gradient of the loss in the gathered rows; prints the loss
+  cbow.py step TABLE GRADIENT RATE           table -= rate * gradient, in place
+  cbow.py check TABLE TOKENS GRAD GRADIENT   the embedding gradient against its definition in double, and against the
+                                             slope of the loss
 
 The loss predicts the vector of a token from the mean of its neighbours' vectors, two on each side:
 
