@@ -32,6 +32,7 @@ build: deps
 
 demo: deps
 	cmake --preset $(PRESET)
+	cmake --build --preset $(PRESET) --target demo-programs
 	scripts/demo.sh build/$(PRESET)
 
 test: build
