@@ -39,13 +39,14 @@ expect_client() { expect aclnn_embedding_dense_backward "$@"; }
 expect_native() { expect native_embedding_backward "$@"; }
 
 # declared: the functions that the installed headers of the C face declare. The preprocessor's lines say which file a text
-# comes from, so functions of the system's headers stay out; typedefs of function pointers have no name before a parenthesis.
+# comes from, so functions of the system's headers stay out. Without attributes and bodies, the name of a function is what
+# stands before the first parenthesis of a declaration; typedefs of function pointers have none there.
 declared() {
   (cd "$prefix/include" && find acl aclnn aclnnop -name '*.h' | sed 's/.*/#include "&"/') |
     "$CC" -std=c99 -E -I"$prefix/include" -x c - |
     awk -v prefix="$prefix/include/" '/^# [0-9]+ "/ { ours = index($3, prefix) == 2; next } ours' |
-    tr '\n' ' ' | sed 's/{[^{}]*}/;/g' | tr ';' '\n' | grep -v typedef |
-    sed -n 's/^[^(]*[^A-Za-z0-9_(]\([A-Za-z_][A-Za-z0-9_]*\) *(.*$/\1/p' | grep -v '^__attribute__$' | sort -u
+    tr '\n' ' ' | sed -E 's/__attribute__ *\(\([a-z_]*(\([^()]*\))?\)\)//g; s/\{[^{}]*\}/;/g' | tr ';' '\n' | grep -v typedef |
+    sed -nE 's/^[^(]*[^A-Za-z0-9_(]([A-Za-z_][A-Za-z0-9_]*) *\(.*$/\1/p' | sort -u
 }
 
 # Functions of the C face that no header declares: clients look them up by name and call them through types of their own.
@@ -85,7 +86,7 @@ check_headers() {
   local header count=0
   for header in $(find acl aclnn aclnnop -name '*.h'); do
     count=$((count + 1))
-    printf '#include "%s"\n#include "%s"\n' "$header" "$header" |
+    printf '#include "%s"\n#include "%s"\ntypedef int not_empty;\n' "$header" "$header" |
       "$CC" -std=c99 -Wall -Wextra -pedantic -Werror -fsyntax-only -I. -x c -
     printf '#include "%s"\n#include "%s"\n' "$header" "$header" |
       "$CXX" -std=c++11 -Wall -Wextra -pedantic -Werror -fsyntax-only -I. -x c++ -
