@@ -1,0 +1,80 @@
+// Arrays in .npy files as tensors of the library.
+#ifndef ONEHOT_CLI_ARRAY_H_
+#define ONEHOT_CLI_ARRAY_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/files.h"
+#include "cli/npy.h"
+#include "onehot/tensor.h"
+
+namespace onehot::cli {
+
+// What an array is for decides which of its dtypes can be had.
+enum class Use {
+  kNumbers,  // the dtypes of the library; two-byte void only as bf16, where asked for
+  kBits,     // elements are moved, never computed with: those, unsigned integers and two-byte void as they are
+  kIndices,  // those of the library, and unsigned integers as the signed ones that hold their values
+};
+
+struct InputOptions {
+  Use use = Use::kNumbers;
+  bool void_is_bf16 = false;  // --dtype bf16
+};
+
+// A file as a tensor. It is mapped and used in place where it can be; a copy is made of big-endian data, of data at an
+// address that is no multiple of its element size, and of unsigned indices of two and four bytes.
+class InputArray {
+ public:
+  // `argument` is what errors call the array: "grad". Throws a Failure.
+  InputArray(std::string_view argument, const std::string& path, const InputOptions& options);
+
+  const ConstTensorView& view() const { return view_; }
+  const NpyHeader& header() const { return header_; }
+  bool is_void() const { return header_.element.kind == 'V'; }
+  bool converted() const { return converted_.data() != nullptr; }
+  // "grad  g.npy: f32 [16384, 768], mapped"
+  std::string Describe() const;
+
+  // For indices: throws the Failure that the library would report for a value of u64 beyond i64, which names the
+  // smallest position whose value is not in [0, rows).
+  void ThrowIfTooLarge(std::int64_t rows) const;
+
+  // Asks the system to read the file ahead: it will be needed as a whole.
+  void ReadAhead() const;
+
+ private:
+  std::string argument_;
+  InputFile file_;
+  NpyHeader header_;
+  Mapping converted_;
+  ConstTensorView view_;
+};
+
+// A file that is to be written, as a tensor to write it through.
+class OutputArray {
+ public:
+  OutputArray(const std::string& path, const NpyElement& element, bool fortran_order,
+              const std::vector<std::int64_t>& shape);
+
+  void* data() const { return file_.bytes().data() + offset_; }
+  OutputFile& file() { return file_; }
+
+ private:
+  std::size_t offset_;
+  OutputFile file_;
+};
+
+// The layout of an array as it lies in its file. Throws a Failure if it has more axes than the library knows.
+TensorLayout LayoutOf(std::string_view argument, DType dtype, bool fortran_order,
+                      const std::vector<std::int64_t>& shape);
+
+// Copies, and can be interrupted while it does.
+void CopyBytes(void* to, const void* from, std::int64_t bytes);
+
+}  // namespace onehot::cli
+
+#endif  // ONEHOT_CLI_ARRAY_H_

@@ -1,0 +1,107 @@
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "cli/failure.h"
+#include "cli/progress.h"
+#include "cli/signals.h"
+#include "onehot/onehot.h"
+
+namespace onehot::cli {
+namespace {
+
+// "154.4 MB"; powers of ten, like the GB/s beside it.
+std::string Bytes(double bytes) {
+  if (bytes < 1000) return fmt::format("{:.0f} bytes", bytes);
+  bytes /= 1000;
+  const char* unit = "kB";
+  for (const char* larger : {"MB", "GB"}) {
+    if (bytes < 1000) break;
+    bytes /= 1000;
+    unit = larger;
+  }
+  return fmt::format("{:.1f} {}", bytes, unit);
+}
+
+}  // namespace
+
+void ThrowIfBad(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk:
+      return;
+    case Code::kCancelled:
+      ThrowIfInterrupted();
+      break;
+    case Code::kBadArgument:
+    case Code::kUnsupported:
+      // Attributes are options here, and what is unsupported was forced by a variable.
+      throw Failure(Exit::kUsage, status.message());
+    case Code::kNullArgument:
+    case Code::kBadDType:
+    case Code::kBadShape:
+    case Code::kBadData:
+    case Code::kOutOfMemory:
+      break;
+  }
+  throw Failure(Exit::kData, status.message());
+}
+
+void AddRunFlags(CLI::App& command, RunFlags& flags) {
+  command
+      .add_option("--threads", flags.threads,
+                  "Threads to use at most (default: OMP_NUM_THREADS, else all CPUs); the result does not depend on it")
+      ->type_name("N")
+      ->check([](const std::string& text) {
+        int threads = 0;
+        if (CLI::detail::lexical_cast(text, threads) && threads > 0) return std::string();
+        return "must be 1 or more, is " + text;
+      });
+  command.add_flag("--explain", flags.explain,
+                   "Print which implementation ran and why others refused, bytes moved, working memory and time");
+}
+
+void AddVoidDType(CLI::App& command, std::string& dtype) {
+  command.add_option("--dtype", dtype, "What two-byte void elements ('<V2', as ml_dtypes saves bfloat16) are: bf16")
+      ->type_name("bf16")
+      ->check([](const std::string& text) { return text == "bf16" ? std::string() : "must be bf16, is " + text; });
+}
+
+double RunPlan(std::string_view name, const Plan& plan, const RunFlags& flags) {
+  ThrowIfInterrupted();
+  Progress progress{std::string(name)};
+  RunOptions options;
+  options.threads = flags.threads;
+  options.progress = [&progress](std::int64_t done, std::int64_t total) {
+    progress.Update(done, total);
+    return PendingSignal() == 0;
+  };
+  const auto start = std::chrono::steady_clock::now();
+  ThrowIfBad(plan.Run(options));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  // Not every implementation looks at the callback; the result is not wanted any more all the same.
+  ThrowIfInterrupted();
+  return seconds;
+}
+
+void Explain(std::string_view operator_name, const Plan& plan, const RunFlags& flags, double seconds,
+             const std::vector<std::pair<std::string, std::string>>& lines) {
+  const auto line = [](std::string_view word, std::string_view text) { fmt::print("{:<16}{}\n", word, text); };
+  line("operator", operator_name);
+  for (const auto& [word, text] : lines) line(word, text);
+  line("implementation", plan.instruction_set().empty()
+                             ? std::string(plan.implementation())
+                             : fmt::format("{}, {}", plan.implementation(), plan.instruction_set()));
+  for (const Considered& considered : plan.considered())
+    if (!considered.refusal.empty())
+      line("refused", fmt::format("{}: {}", considered.implementation, considered.refusal));
+  line("threads", fmt::format("at most {}", flags.threads > 0 ? flags.threads : DefaultThreads()));
+  const auto read = static_cast<double>(plan.bytes_read()), written = static_cast<double>(plan.bytes_written());
+  line("bytes", fmt::format("{} read, {} written", Bytes(read), Bytes(written)));
+  line("working memory", Bytes(static_cast<double>(plan.scratch_bytes())));
+  line("time", fmt::format("{:.3f} ms, {:.2f} GB/s (includes bringing the files into memory)", 1e3 * seconds,
+                           (read + written) / 1e9 / seconds));
+}
+
+}  // namespace onehot::cli
