@@ -1,0 +1,10 @@
+# Tests of the native API and of what lies under it, one binary: the implementations are walked inside, case by case.
+onehot_test(native LIBS onehot_objects SOURCES
+  native/backward_bits_test.cpp
+  native/backward_cases_test.cpp
+  native/backward_strides_test.cpp
+  native/cases.cpp
+  native/data.cpp
+  native/oracle.cpp
+  native/oracle_test.cpp
+  native/tensor.cpp)
