@@ -34,12 +34,7 @@ class EmbeddingBackwardPlan final : public PlanBody {
     last_ = layout_.Book<std::int64_t>(op.V());
   }
 
-  Status Run(Scratch scratch, const RunOptions&) const override {
-    return ForDType(GradientTypes{}, op_.grad.dtype, [&]<class G>() -> Status {
-      if (op_.out.dtype == op_.grad.dtype) return RunAs<G, G>(scratch);
-      return RunAs<G, float>(scratch);
-    });
-  }
+  Status Run(Scratch scratch, const RunOptions& options) const override;
 
  private:
   template <class G, class O>
@@ -96,6 +91,14 @@ class EmbeddingBackwardPlan final : public PlanBody {
   Piece<double> sum_;
   Piece<std::int64_t> count_, last_;
 };
+
+// Below RunAs: clang 14 leaves a member template out that a lambda calls above its body.
+Status EmbeddingBackwardPlan::Run(Scratch scratch, const RunOptions&) const {
+  return ForDType(GradientTypes{}, op_.grad.dtype, [&]<class G>() -> Status {
+    if (op_.out.dtype == op_.grad.dtype) return RunAs<G, G>(scratch);
+    return RunAs<G, float>(scratch);
+  });
+}
 
 class EmbeddingPlan final : public PlanBody {
  public:
