@@ -8,7 +8,7 @@ set(may_ops "core;ops")
 set(may_ref "core;ops;ref")
 set(may_cpu "core;ops;cpu")
 set(may_select "core;ops;ref;cpu;select")
-set(may_aclnn "aclnn")
+set(may_aclnn "core;aclnn")
 
 # foreign header -> the folders that may include it (from the root)
 set(homes_hwy "src/cpu")

@@ -1,4 +1,4 @@
-/* Types, codes and helpers that everything else of the C interface builds on. C99 and C++11. */
+// Types, codes and helpers that everything else of the C interface builds on. C99 and C++11.
 #ifndef ONEHOT_ACL_ACL_BASE_H_
 #define ONEHOT_ACL_ACL_BASE_H_
 
@@ -8,7 +8,7 @@
 #include "error_codes/ge_error_codes.h"
 #include "error_codes/rt_error_codes.h"
 
-/* What the library exports; it is built with hidden visibility. */
+// What the library exports; it is built with hidden visibility.
 #if defined(__GNUC__)
 #define ACL_FUNC_VISIBILITY __attribute__((visibility("default")))
 #else
@@ -20,9 +20,9 @@ extern "C" {
 #endif
 
 typedef int aclError;
-typedef uint16_t aclFloat16; /* the bits of an IEEE binary16 */
+typedef uint16_t aclFloat16;  // the bits of an IEEE binary16
 
-/* Handles. Null where a stream is asked for is the default stream of the thread's context. */
+// Handles. Null where a stream is asked for is the default stream of the thread's context.
 typedef void* aclrtStream;
 typedef void* aclrtEvent;
 typedef void* aclrtContext;
@@ -151,22 +151,22 @@ typedef enum aclFormat {
 
 typedef enum aclLogLevel { ACL_DEBUG = 0, ACL_INFO = 1, ACL_WARNING = 2, ACL_ERROR = 3 } aclLogLevel;
 
-/* Exact. */
+// Exact.
 ACL_FUNC_VISIBILITY float aclFloat16ToFloat(aclFloat16 value);
 
-/* Rounds to nearest even; above 65504 and its rounding, infinity. NaN stays NaN. */
+// Rounds to nearest even; above 65504 and its rounding, infinity. NaN stays NaN.
 ACL_FUNC_VISIBILITY aclFloat16 aclFloatToFloat16(float value);
 
-/* Bytes of one element; 0 for types without a whole number of them (undefined, string, below 8 bits) and unknown ones.
- */
+// Bytes of one element; 0 for types without a whole number of them (undefined, string, below 8 bits) and unknown ones.
+//
 ACL_FUNC_VISIBILITY size_t aclDataTypeSize(aclDataType dataType);
 
-/* The product that the library stands in for: ONEHOT_SOC, by default "Ascend910B". Null, with an error text, when that
- * variable names no known product. The string lives as long as the process. */
+// The product that the library stands in for: ONEHOT_SOC, by default "Ascend910B". Null, with an error text, when that
+// variable names no known product. The string lives as long as the process.
 ACL_FUNC_VISIBILITY const char* aclrtGetSocName(void);
 
-/* A line of the application's own log. Printed to the standard error stream when ONEHOT_LOG is set to anything but 0.
- */
+// A line of the application's own log. Printed to the standard error stream when ONEHOT_LOG is set to anything but 0.
+//
 ACL_FUNC_VISIBILITY void aclAppLog(aclLogLevel logLevel, const char* func, const char* file, uint32_t line,
                                    const char* fmt, ...);
 
@@ -176,4 +176,4 @@ ACL_FUNC_VISIBILITY void aclAppLog(aclLogLevel logLevel, const char* func, const
 }
 #endif
 
-#endif /* ONEHOT_ACL_ACL_BASE_H_ */
+#endif  // ONEHOT_ACL_ACL_BASE_H_

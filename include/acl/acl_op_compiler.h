@@ -1,4 +1,4 @@
-/* Options of the operator compiler. onehot compiles nothing at run time: options are accepted and have no effect. */
+// Options of the operator compiler. onehot compiles nothing at run time: options are accepted and have no effect.
 #ifndef ONEHOT_ACL_ACL_OP_COMPILER_H_
 #define ONEHOT_ACL_ACL_OP_COMPILER_H_
 
@@ -10,14 +10,14 @@ extern "C" {
 
 typedef enum aclCompileOpt {
   ACL_OP_JIT_COMPILE = 10,
-  ACL_OP_DETERMINISTIC = 11 /* results are always deterministic here */
+  ACL_OP_DETERMINISTIC = 11  // results are always deterministic here
 } aclCompileOpt;
 
-/* A null value is ACL_ERROR_INVALID_PARAM; everything else is accepted, other options included. */
+// A null value is ACL_ERROR_INVALID_PARAM; everything else is accepted, other options included.
 ACL_FUNC_VISIBILITY aclError aclSetCompileopt(aclCompileOpt opt, const char* value);
 
 #ifdef __cplusplus
 }
 #endif
 
-#endif /* ONEHOT_ACL_ACL_OP_COMPILER_H_ */
+#endif  // ONEHOT_ACL_ACL_OP_COMPILER_H_

@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace onehot::aclnn {
 
@@ -35,6 +37,13 @@ class LiveTable {
     std::shared_ptr<T> object = std::move(found->second);
     live_.erase(found);
     return object;
+  }
+
+  std::vector<std::shared_ptr<T>> All() const {
+    std::vector<std::shared_ptr<T>> all;
+    const std::lock_guard lock(mutex_);
+    for (const auto& entry : live_) all.push_back(entry.second);
+    return all;
   }
 
  private:

@@ -8,5 +8,6 @@ set(onehot_aclnn_runtime_sources
   init.cpp
   memory.cpp
   options.cpp
+  order.cpp
   product.cpp
   stream.cpp)
