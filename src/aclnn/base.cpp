@@ -1,4 +1,3 @@
-// acl_base.h, and what programs look up by name without a header.
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -93,14 +92,4 @@ void aclAppLog(aclLogLevel logLevel, const char* func, const char* file, uint32_
   va_end(arguments);
   std::fprintf(stderr, "%s: %s:%u: %s: %s\n", level < 4 ? kLevels[level] : "log", file != nullptr ? file : "", line,
                func != nullptr ? func : "", text);
-}
-
-// Hooks around a client's phase 1 and 2 for a cache that onehot does not have. Some clients refuse a library without
-// them.
-extern "C" {
-ACL_FUNC_VISIBILITY int InitHugeMemThreadLocal(void*, bool) {
-  return 0;
-}
-ACL_FUNC_VISIBILITY void UnInitHugeMemThreadLocal(void*, bool) {}
-ACL_FUNC_VISIBILITY void ReleaseHugeMem(void*, bool) {}
 }

@@ -37,7 +37,7 @@ void Close(const std::shared_ptr<Context>& context) {
   for (const auto& stream : LiveStreams().All())
     if (stream->owner == context.get()) {
       AwaitStream(stream, std::nullopt);
-      if (LiveStreams().Remove(stream.get()) != nullptr) RetireStream(*stream, false);
+      if (LiveStreams().Remove(stream->handle) != nullptr) RetireStream(*stream, false);
     }
   AwaitStream(context->default_stream, std::nullopt);
   RetireStream(*context->default_stream, false);
@@ -47,12 +47,12 @@ void Close(const std::shared_ptr<Context>& context) {
 
 // The tables are never destroyed: threads may still make calls while the process ends.
 LiveTable<Context>& LiveContexts() {
-  static LiveTable<Context>& table = *new LiveTable<Context>;
+  static LiveTable<Context>& table = *new LiveTable<Context>(2);
   return table;
 }
 
 LiveTable<Stream>& LiveStreams() {
-  static LiveTable<Stream>& table = *new LiveTable<Stream>;
+  static LiveTable<Stream>& table = *new LiveTable<Stream>(4);
   return table;
 }
 
@@ -105,7 +105,7 @@ aclError aclrtResetDevice(int32_t deviceId) {
     }
     if (context == nullptr) return ACL_SUCCESS;
     Close(context);
-    LiveContexts().Remove(context.get());
+    LiveContexts().Remove(context->handle);
     return ACL_SUCCESS;
   });
 }
@@ -179,7 +179,7 @@ aclError aclrtGetCurrentContext(aclrtContext* context) {
     if (found == nullptr)
       return FailRuntime(ACL_ERROR_RT_CONTEXT_NULL,
                          fmt::format("{}: the thread must have called aclrtSetDevice or set a context", call));
-    *context = found.get();
+    *context = found->handle;
     return ACL_SUCCESS;
   });
 }

@@ -24,6 +24,7 @@ struct Context {
   // The stream that null stands for.
   const std::shared_ptr<Stream> default_stream = std::make_shared<Stream>(this);
   Options options;
+  void* handle = nullptr;
 };
 
 LiveTable<Context>& LiveContexts();

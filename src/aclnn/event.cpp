@@ -9,7 +9,7 @@ namespace onehot::aclnn {
 namespace {
 
 LiveTable<Event>& LiveEvents() {
-  static LiveTable<Event>& table = *new LiveTable<Event>;
+  static LiveTable<Event>& table = *new LiveTable<Event>(6);
   return table;
 }
 

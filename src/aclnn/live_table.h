@@ -1,8 +1,9 @@
-// Handles given out and not yet taken back. A pointer that is not in the table is foreign, destroyed or freed, and no
-// call follows it.
+// Handles given out and not yet taken back. A pointer that is not in the table is foreign or destroyed, and no call
+// follows it.
 #ifndef ONEHOT_ACLNN_LIVE_TABLE_H_
 #define ONEHOT_ACLNN_LIVE_TABLE_H_
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -11,14 +12,21 @@
 
 namespace onehot::aclnn {
 
-// Thread-safe. Objects are shared, so that one thread may destroy a handle while another is inside a call with it.
+// Thread-safe. Objects are shared, so that one thread may destroy a handle while another is inside a call with it. A
+// handle is a number that is never given out again, not an address, so that a destroyed one stays invalid. T has a
+// member `void* handle`.
 template <class T>
 class LiveTable {
  public:
-  T* Add(std::shared_ptr<T> object) {
-    T* const handle = object.get();
+  // `kind` tells the handles of different tables apart; even and below 16, which makes them the address of no object.
+  explicit LiveTable(std::uintptr_t kind) : next_(16 + kind) {}
+
+  void* Add(std::shared_ptr<T> object) {
     const std::lock_guard lock(mutex_);
+    void* const handle = reinterpret_cast<void*>(next_);
+    object->handle = handle;
     live_.emplace(handle, std::move(object));
+    next_ += 16;
     return handle;
   }
 
@@ -48,6 +56,7 @@ class LiveTable {
 
  private:
   mutable std::mutex mutex_;
+  std::uintptr_t next_;
   std::unordered_map<const void*, std::shared_ptr<T>> live_;
 };
 

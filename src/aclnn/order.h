@@ -41,6 +41,7 @@ using Callbacks = std::vector<std::shared_ptr<Callback>>;
 struct Stream {
   explicit Stream(const Context* context) : owner(context) {}
 
+  void* handle = nullptr;
   const Context* const owner;          // compared, never followed
   std::atomic<bool> may_wait = false;  // false: there is nothing to wait for, and no need to lock
 
@@ -50,6 +51,8 @@ struct Stream {
 };
 
 struct Event {
+  void* handle = nullptr;
+
   // Under the mutex of order.cpp.
   bool recorded = false;
   Clock::time_point recorded_at{};
