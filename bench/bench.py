@@ -1,0 +1,71 @@
+"""Measures onehot on this machine, beside PyTorch where it is there.
+
+    bench.py BUILD [--quick] [filters]
+
+Prints tables, and writes CSV files and plots to out/bench. scripts/bench.sh finds a Python that has the packages.
+"""
+
+import argparse
+import functools
+import os
+import sys
+import time
+
+import common
+
+common.restart_with_warm_memory()
+
+import embedding  # noqa: E402: nothing is imported for good before the restart
+
+OPERATORS = {"embedding": embedding}
+
+
+class Bench:
+    """What the measurements of one run share."""
+
+    def __init__(self, options):
+        self.options = options
+        self.torch = common.import_torch()
+        self.native = common.Native(options.build)
+        self.threads = options.threads or sorted({1, os.cpu_count()})
+        self.cache_bytes = common.last_level_cache()
+        self.ceilings = common.Ceilings(self.native, self.threads)
+        # A filtered run is about the cases asked for: tables of fixed cases are left out.
+        self.filtered = bool(options.n or options.v or options.d or options.dist or options.dtype)
+
+    # The same for all dtypes and widths, and a large one takes a while to draw.
+    @functools.lru_cache(maxsize=16)
+    def indices(self, distribution, N, V):
+        return common.indices(distribution, N, V)
+
+
+def main():
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    parser = argparse.ArgumentParser(description="Measures onehot on this machine, beside PyTorch where it is there.")
+    parser.add_argument("build", help="a build tree with ONEHOT_BENCH=ON")
+    parser.add_argument("--quick", action="store_true", help="a few cases of each kind, under two minutes")
+    parser.add_argument("--operator", nargs="+", choices=list(OPERATORS), default=list(OPERATORS))
+    parser.add_argument("--n", nargs="+", type=int, metavar="N", help="positions")
+    parser.add_argument("--v", nargs="+", type=int, metavar="V", help="rows of the table")
+    parser.add_argument("--d", nargs="+", type=int, metavar="D", help="width of a row")
+    parser.add_argument("--dtype", nargs="+", choices=embedding.DTYPES)
+    parser.add_argument("--dist", nargs="+", choices=common.DISTRIBUTIONS, help="of the indices")
+    parser.add_argument("--threads", nargs="+", type=int, help="default: 1 and all CPUs")
+    parser.add_argument("--out", default=os.path.join(root, "out", "bench"), help="folder for CSV files and plots")
+    options = parser.parse_args()
+
+    started = time.monotonic()
+    bench = Bench(options)
+    common.describe_machine(bench.torch)
+    for name in options.operator:
+        OPERATORS[name].run(bench)
+    print()
+    print("\n".join(common.aligned(bench.ceilings.table())))
+    print(f"\n{time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,364 @@
+"""What every benchmark shares: the native library, ceilings, timing side by side, tables, CSV and plots' style.
+
+The rules: both sides in one process, interleaved, warm memory, the output dirtied before each run, the median reported,
+ceilings measured in the same run.
+"""
+
+import csv
+import ctypes
+import gc
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+# PyTorch allocates its result in every call. With this the memory comes from a heap that is never given back, so that its
+# pages are there already, as those of the caller's buffer are. NumPy's own request for huge pages would give one side
+# larger pages than the other.
+WARM_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",
+    "MALLOC_TOP_PAD_": "1000000000",
+    "NUMPY_MADVISE_HUGEPAGE": "0",
+}
+M_MMAP_THRESHOLD, M_MMAP_MAX = -3, -4  # names of mallopt, from malloc.h
+
+
+def restart_with_warm_memory():
+    """The allocator reads its environment once, before main."""
+    if any(os.environ.get(name) != value for name, value in WARM_MEMORY.items()):
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable] + sys.argv, {**os.environ, **WARM_MEMORY})
+
+
+def import_torch():
+    """PyTorch, or None. Before the native library: the OpenMP runtime it brings then serves both, and no second pool of
+    threads spins beside the one that is measured."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_grad_enabled(False)
+    return torch
+
+
+class Native:
+    """libonehot_bench (onehot_bench.h)."""
+
+    def __init__(self, build):
+        path = os.path.join(build, "bench", "libonehot_bench.so")
+        self.lib = ctypes.CDLL(path)
+        p, i64, size, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_char_p
+        for name, result, arguments in [
+            ("map", p, [size]),
+            ("unmap", None, [p, size]),
+            ("tile", None, [p, size, p, size]),
+            ("dirty", None, [p, size, ctypes.c_int, ctypes.c_int]),
+            ("sweep", i64, [ctypes.c_int, p, p, size, ctypes.c_int]),
+            ("embedding_backward", p, [text, i64, i64, i64, p, p, p]),
+            ("embedding", p, [text, i64, i64, i64, p, p, p]),
+            ("free", None, [p]),
+            ("implementation", text, [p]),
+            ("instruction_set", text, [p]),
+            ("scratch_bytes", i64, [p]),
+            ("run", i64, [p, ctypes.c_int]),
+            ("error", text, []),
+        ]:
+            function = getattr(self.lib, "onehot_bench_" + name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+    def prepare(self, operator, *arguments):
+        plan = getattr(self, operator)(*arguments)
+        if not plan:
+            raise RuntimeError(self.error().decode())
+        return plan
+
+    def timed_run(self, plan, threads):
+        ns = self.run(plan, threads)
+        if ns < 0:
+            raise RuntimeError(self.error().decode())
+        return ns
+
+
+class Buffer:
+    """Page-aligned memory whose pages exist, and views of its first elements."""
+
+    def __init__(self, native, size):
+        self.native, self.size = native, max(-(-size // 4096) * 4096, 4096)
+        self.address = native.map(self.size)
+        if not self.address:
+            raise MemoryError(f"no {self.size / GIB:.1f} GiB")
+        native.dirty(self.address, self.size, 0, os.cpu_count())
+
+    def free(self):
+        """Views of it must be gone."""
+        self.native.unmap(self.address, self.size)
+
+    def tile(self, array, size):
+        """Fills the first `size` bytes with copies of an array."""
+        self.native.tile(self.address, size, array.ctypes.data, array.nbytes)
+
+    def array(self, dtype, shape):
+        count = int(np.prod(shape))
+        raw = (ctypes.c_byte * (count * np.dtype(dtype).itemsize)).from_address(self.address)
+        return np.frombuffer(raw, dtype=dtype, count=count).reshape(shape)
+
+
+class DType:
+    """One of the dtypes measured. NumPy has no bf16: its bits are kept as u16."""
+
+    def __init__(self, name):
+        self.name = name
+        self.size = {"f32": 4, "f16": 2, "bf16": 2}[name]
+        self.storage = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[name]
+
+    def cast(self, f32):
+        if self.name == "bf16":
+            return (f32.view(np.uint32) >> 16).astype(np.uint16)
+        return f32.astype(self.storage)
+
+    def tensor(self, torch, array):
+        tensor = torch.from_numpy(array.view(np.int16) if self.name == "bf16" else array)
+        return tensor.view(torch.bfloat16) if self.name == "bf16" else tensor
+
+
+class Ceilings:
+    """What the machine moves, in GB/s, for a number of threads. Shared hosts drift: measured again now and then, and the
+    latest figure counts."""
+
+    KINDS = ["read", "store", "NT store", "NT zero", "copy"]
+    BYTES = 512 * MIB  # far beyond any cache; copies read one half and write the other
+    AGE_S = 30
+
+    def __init__(self, native, threads):
+        self.native, self.threads = native, threads
+        self.buffer = Buffer(native, self.BYTES)
+        self.history = {t: [] for t in threads}
+        self.measured_at = -1e9
+
+    def refresh(self):
+        if time.monotonic() - self.measured_at < self.AGE_S:
+            return
+        half = self.BYTES // 2
+        for t in self.threads:
+            rates = {}
+            for what, kind in enumerate(self.KINDS):
+                size = half if kind == "copy" else self.BYTES
+                moved = 2 * half if kind == "copy" else size
+                best = min(
+                    self.native.sweep(what, self.buffer.address, self.buffer.address + half, size, t)
+                    for _ in range(3)
+                )
+                rates[kind] = moved / best
+            self.history[t].append(rates)
+        self.measured_at = time.monotonic()
+
+    def rate(self, kind, threads):
+        return self.history[threads][-1][kind]
+
+    def table(self):
+        """Medians of the run, and how far they drifted."""
+        lines = [["ceiling, GB/s"] + [f"{t} thread{'s' * (t > 1)}" for t in self.threads]]
+        for kind in self.KINDS:
+            line = [kind]
+            for t in self.threads:
+                rates = [h[kind] for h in self.history[t]]
+                line.append(f"{statistics.median(rates):.1f} ({min(rates):.1f}-{max(rates):.1f})")
+            lines.append(line)
+        return lines
+
+
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+class Side:
+    """One of those that race: `dirty` before each run, untimed; `run` returns nanoseconds."""
+
+    def __init__(self, dirty, run):
+        self.dirty, self.run = dirty, run
+        self.times, self.faults = [], []
+
+    def once(self, keep=True):
+        self.dirty()
+        before = page_faults()
+        ns = self.run()
+        faults = page_faults() - before
+        if keep:
+            self.times.append(ns)
+            self.faults.append(faults)
+        return ns, faults
+
+    @property
+    def median(self):
+        return statistics.median(self.times)
+
+
+SLOW_NS = 200e6
+COLD_FAULTS = 64  # page faults of a run whose memory was not warm
+
+
+def race(sides, repeats=5):
+    """Runs the sides in turn. Each has a first run that does not count, unless it is slow and its memory was warm. Slow
+    cases run three times in all, fast ones more often than `repeats`."""
+    slowest = 0
+    for side in sides:
+        ns, faults = side.once(keep=False)
+        if ns > SLOW_NS and faults < COLD_FAULTS:
+            side.times.append(ns)
+            side.faults.append(faults)
+        slowest = max(slowest, ns)
+    if slowest > SLOW_NS:
+        wanted = 3
+    elif slowest < 2e6:
+        wanted = 3 * repeats
+    else:
+        wanted = repeats
+    gc.disable()
+    for r in range(wanted):
+        for side in sides if r % 2 == 0 else sides[::-1]:
+            if len(side.times) < wanted:
+                side.once()
+    gc.enable()
+
+
+def clock(function):
+    """Nanoseconds, and what the function returned."""
+    start = time.perf_counter_ns()
+    result = function()
+    return time.perf_counter_ns() - start, result
+
+
+class TorchResult:
+    """Runs a PyTorch operator whose result is allocated in each call. The block that the last result lay in is dirtied
+    before it is given back, and the allocator gives it out again."""
+
+    def __init__(self, native, function):
+        self.native, self.function, self.last = native, function, None
+
+    def dirty(self, stream, threads):
+        if self.last is not None:
+            self.native.dirty(self.last.data_ptr(), self.last.numel() * self.last.element_size(), stream, threads)
+            self.last = None
+
+    def run(self):
+        ns, self.last = clock(self.function)
+        return ns
+
+
+# ---- indices
+
+DISTRIBUTIONS = ["uniform", "zipf", "zipf-sorted-ids", "equal", "sorted"]
+
+
+def indices(distribution, N, V):
+    """N values below V, i64.
+
+    uniform           every id alike
+    zipf              the id of rank r occurs in proportion to 1 / r, ids permuted at random
+    zipf-sorted-ids   the same, the id is the rank: the frequent ones lie side by side
+    equal             one id
+    sorted            uniform, in ascending order
+    """
+    rng = np.random.default_rng(N * 1000003 + V)
+    if distribution in ("uniform", "sorted"):
+        ids = rng.integers(0, V, N)
+        return np.sort(ids) if distribution == "sorted" else ids
+    if distribution == "equal":
+        return np.full(N, V // 2, dtype=np.int64)
+    edges = np.cumsum(1.0 / np.arange(1, V + 1))
+    ranks = np.minimum(np.searchsorted(edges, rng.random(N) * edges[-1]), V - 1)
+    return rng.permutation(V)[ranks] if distribution == "zipf" else ranks
+
+
+# ---- output
+
+
+def aligned(rows):
+    widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(str(cell).rjust(w) if i else str(cell).ljust(w) for i, (cell, w) in enumerate(zip(row, widths)))
+            .rstrip() for row in rows]
+
+
+def write_csv(path, records):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    names = []
+    for record in records:
+        names += [name for name in record if name not in names]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        for record in records:
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in record.items()})
+    print(f"wrote {path}: {len(records)} lines")
+
+
+def pyplot():
+    """matplotlib.pyplot, or None, which is said."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plot: matplotlib is not there (scripts/install-deps --bench installs it)")
+        return None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def last_level_cache():
+    """Bytes, as the kernel tells; 32 MiB if it does not."""
+    base = "/sys/devices/system/cpu/cpu0/cache"
+    sizes = [0]
+    for index in os.listdir(base) if os.path.isdir(base) else []:
+        try:
+            with open(f"{base}/{index}/size") as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        sizes.append(int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]])
+    return max(sizes) or 32 * MIB
+
+
+def openmp_runtimes():
+    with open("/proc/self/maps") as maps:
+        return sorted({line.split()[-1] for line in maps if "omp" in os.path.basename(line.split()[-1]) and ".so" in line})
+
+
+def describe_machine(torch):
+    facts = subprocess.run(["lscpu"], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}).stdout
+    known = dict(line.split(":", 1) for line in facts.splitlines() if ":" in line)
+    known = {k.strip(): v.strip() for k, v in known.items()}
+    flags = known.get("Flags", known.get("Features", "")).split()
+    wanted = ["avx2", "f16c", "avx512f", "avx512bw", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "sve"]
+    caches = ", ".join(f"{k.removesuffix(' cache')} {v}" for k, v in known.items() if k.endswith(" cache"))
+    print(f"CPU      {known.get('Model name', '?')} (family {known.get('CPU family', '?')}, model"
+          f" {known.get('Model', '?')}), {os.cpu_count()} CPUs, {known.get('Hypervisor vendor', 'no')} hypervisor")
+    print(f"caches   {caches}")
+    print(f"has      {' '.join(f for f in wanted if f in flags)}")
+    with open("/proc/meminfo") as file:
+        memory = int(file.readline().split()[1]) * 1024
+    pages = "/sys/kernel/mm/transparent_hugepage/enabled"
+    huge = open(pages).read().split("[")[1].split("]")[0] if os.path.exists(pages) else "none"
+    print(f"memory   {memory / GIB:.1f} GiB, transparent huge pages: {huge}; load average {os.getloadavg()[0]:.2f}")
+    print(f"PyTorch  {torch.__version__ if torch else 'is not there: scripts/install-deps --bench installs it'}")
+    runtimes = openmp_runtimes()
+    print(f"OpenMP   {', '.join(runtimes)}")
+    if len(runtimes) > 1:
+        print("         WARNING: two OpenMP runtimes; the idle threads of one disturb the other")
+
+
+def memory_available():
+    with open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) * 1024
+    return 0

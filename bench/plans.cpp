@@ -1,0 +1,99 @@
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "onehot/onehot.h"
+#include "onehot_bench.h"
+
+namespace {
+
+struct TimedPlan {
+  onehot::Plan plan;
+  std::unique_ptr<std::byte[]> scratch;
+  std::string implementation, instruction_set;
+};
+
+std::string error;  // of the last call that failed; everything here is called from one thread
+
+std::optional<onehot::DType> DTypeNamed(std::string_view name) {
+  using enum onehot::DType;
+  for (const onehot::DType dtype : {kF32, kF64, kF16, kBF16, kI64, kI32, kI16, kI8, kU8, kBool, kC64, kC128})
+    if (onehot::Name(dtype) == name) return dtype;
+  error = "no dtype is called " + std::string(name);
+  return std::nullopt;
+}
+
+template <class Problem>
+void* Prepared(const Problem& problem) {
+  onehot::Result<onehot::Plan> plan = onehot::Prepare(problem);
+  if (!plan.ok()) {
+    error = plan.status().message();
+    return nullptr;
+  }
+  const std::size_t bytes = plan->scratch_bytes();
+  auto timed = std::make_unique<TimedPlan>(
+      TimedPlan{std::move(*plan), std::make_unique_for_overwrite<std::byte[]>(bytes), {}, {}});
+  std::memset(timed->scratch.get(), 0xFF, bytes);  // its pages exist now
+  timed->implementation = timed->plan.implementation();
+  timed->instruction_set = timed->plan.instruction_set();
+  return timed.release();
+}
+
+const TimedPlan& Timed(const void* plan) {
+  return *static_cast<const TimedPlan*>(plan);
+}
+
+}  // namespace
+
+void* onehot_bench_embedding_backward(const char* dtype, std::int64_t N, std::int64_t V, std::int64_t D,
+                                      const void* grad, const void* indices, void* out) {
+  const auto type = DTypeNamed(dtype);
+  if (!type) return nullptr;
+  return Prepared(onehot::EmbeddingBackward{
+      .grad = {grad, *type, {N, D}}, .indices = {indices, onehot::DType::kI64, {N}}, .out = {out, *type, {V, D}}});
+}
+
+void* onehot_bench_embedding(const char* dtype, std::int64_t N, std::int64_t V, std::int64_t D, const void* weight,
+                             const void* indices, void* out) {
+  const auto type = DTypeNamed(dtype);
+  if (!type) return nullptr;
+  return Prepared(onehot::Embedding{
+      .weight = {weight, *type, {V, D}}, .indices = {indices, onehot::DType::kI64, {N}}, .out = {out, *type, {N, D}}});
+}
+
+void onehot_bench_free(void* plan) {
+  delete static_cast<TimedPlan*>(plan);
+}
+
+const char* onehot_bench_implementation(const void* plan) {
+  return Timed(plan).implementation.c_str();
+}
+
+const char* onehot_bench_instruction_set(const void* plan) {
+  return Timed(plan).instruction_set.c_str();
+}
+
+std::int64_t onehot_bench_scratch_bytes(const void* plan) {
+  return static_cast<std::int64_t>(Timed(plan).plan.scratch_bytes());
+}
+
+std::int64_t onehot_bench_run(const void* plan, int threads) {
+  const TimedPlan& timed = Timed(plan);
+  const std::size_t bytes = timed.plan.scratch_bytes();
+  const onehot::RunOptions options{.threads = threads, .progress = {}};
+  const auto start = std::chrono::steady_clock::now();
+  const onehot::Status status = timed.plan.Run(timed.scratch.get(), bytes, options);
+  const auto stop = std::chrono::steady_clock::now();
+  if (!status.ok()) {
+    error = status.message();
+    return -1;
+  }
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(stop - start).count();
+}
+
+const char* onehot_bench_error() {
+  return error.c_str();
+}
