@@ -1,4 +1,5 @@
-/* dlopen LIBRARY... < NAMES: every library, opened by itself, resolves every name, to the same address in all of them. */
+/* dlopen LIBRARY... < NAMES: every library, opened by itself, resolves every name, to the same address in all of them.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
