@@ -70,7 +70,7 @@ rows=$(wc -l <vocabulary.txt)
 echo "loss    squared error of a word's vector against the mean of its 2 + 2 neighbours' vectors"
 echo
 
-echo "1  From the shell, through .npy files"
+echo "1  From the shell, through .npy files (times: whole commands, the fastest step)"
 cp table.npy trained.npy
 losses=
 step=0
@@ -93,7 +93,7 @@ echo "      $(best backward.log)"
 echo "   $steps steps of gradient descent take the loss from $losses"
 echo
 
-echo "2  From C against the aclnn headers, examples/aclnn_embedding_demo.c"
+echo "2  From C against the aclnn headers, examples/aclnn_embedding_demo.c (times: both phases, the fastest step)"
 "$program" tokens.npy table.npy $steps $rate dW.first.aclnn.npy trained.aclnn.npy >aclnn.log
 {
   read -r c_losses
