@@ -30,6 +30,7 @@ if [ $# -gt 0 ]; then
   source=$*
 else
   source="Debian package fortunes"
+  # shellcheck disable=SC2046 # one word per file: these names hold no spaces
   set -- $(dpkg -L fortunes 2>/dev/null | grep '^/usr/share/games/fortunes/[^./]*$' || true)
   [ $# -gt 0 ] || fail "the Debian package fortunes is not installed: run scripts/install-deps, or name text files"
 fi
@@ -51,7 +52,7 @@ steps=5
 rate=10 # a rate of 30 no longer converges: there the most frequent word overshoots
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-rm -f "$out"/*.npy "$out"/*.log
+rm -f "$out/gather.log" "$out/backward.log" # measure.py appends to these
 cbow() { "$python" "$root/scripts/demo/cbow.py" "$@"; }
 measured() { "$python" "$root/scripts/demo/measure.py" "$@"; }
 best() { sort -n "$1" | head -n 1 | awk '{ printf "%d ms, peak memory %d MB", $1, $2 }'; }
