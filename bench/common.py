@@ -20,22 +20,33 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 # PyTorch allocates its result in every call. With this the memory comes from a heap that is never given back, so that its
-# pages are there already, as those of the caller's buffer are. NumPy's own request for huge pages would give one side
-# larger pages than the other.
+# pages are there already, as those of the caller's buffer are; warm_memory.cpp does the same for large blocks. NumPy's own
+# request for huge pages would give one side larger pages than the other.
 WARM_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
     "MALLOC_TOP_PAD_": "1000000000",
     "NUMPY_MADVISE_HUGEPAGE": "0",
 }
-M_MMAP_THRESHOLD, M_MMAP_MAX = -3, -4  # names of mallopt, from malloc.h
 
 
-def restart_with_warm_memory():
-    """The allocator reads its environment once, before main."""
-    if any(os.environ.get(name) != value for name, value in WARM_MEMORY.items()):
+def library(build, name):
+    path = os.path.abspath(os.path.join(build, "bench", f"lib{name}.so"))
+    if not os.path.exists(path):
+        raise SystemExit(f"bench: {path} is not there: configure with -DONEHOT_BENCH=ON and build {name}")
+    return path
+
+
+def restart_with_warm_memory(build):
+    """Both the allocator's settings and the preloaded library count from the start of a process."""
+    wanted = {**WARM_MEMORY, "LD_PRELOAD": library(build, "onehot_bench_warm_memory")}
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable] + sys.argv, {**os.environ, **WARM_MEMORY})
+        os.execve(sys.executable, [sys.executable] + sys.argv, {**os.environ, **wanted})
+
+
+def keep_memory(build, keep):
+    ctypes.CDLL(library(build, "onehot_bench_warm_memory")).onehot_bench_keep_memory(int(keep))
 
 
 def import_torch():
@@ -53,8 +64,7 @@ class Native:
     """libonehot_bench (onehot_bench.h)."""
 
     def __init__(self, build):
-        path = os.path.join(build, "bench", "libonehot_bench.so")
-        self.lib = ctypes.CDLL(path)
+        self.lib = ctypes.CDLL(library(build, "onehot_bench"))
         p, i64, size, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_char_p
         for name, result, arguments in [
             ("map", p, [size]),

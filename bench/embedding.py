@@ -156,8 +156,6 @@ def backward(bench):
         raise SystemExit(f"the largest case needs {(source + 2 * target) / GIB:.1f} GiB, there are {room / GIB:.1f}: "
                          "leave out D = 4096 with --d 64 768")
     memory = Shared(bench.native, source, target)
-    if bench.torch:  # its heap grows once, by what the largest result takes, and stays
-        bench.torch.empty(target, dtype=bench.torch.uint8).fill_(1)
 
     print("\nEmbedding backward. MB and GB/s by the bytes that have to move; %ceil of the time they take at the rates of "
           "this run (c: all of it fits\nthe last cache, whose rates are higher); ratio: PyTorch's time over ours.\n")
@@ -303,7 +301,7 @@ FRESH = [(2048, 50257, 768, "f32"), (16384, 50257, 768, "f32"), (16384, 50257, 7
 
 def backward_fresh(bench):
     """Into an output whose pages nobody has touched: what a caller pays who allocates one for each call."""
-    native, torch, libc = bench.native, bench.torch, common.ctypes.CDLL(None)
+    native, torch = bench.native, bench.torch
     print("\nEmbedding backward into a fresh output, uniform indices: page faults bound it, whoever writes it\n")
     table = [["dtype", "N", "V", "D", "threads", "ms", "output GB/s", "PyTorch, ms", "ratio"]]
     for N, V, D, type_name in FRESH[1:3] if bench.options.quick else FRESH:
@@ -324,11 +322,10 @@ def backward_fresh(bench):
                 native.unmap(pages, out_bytes)
                 if torch:
                     torch.set_num_threads(threads)
-                    libc.mallopt(common.M_MMAP_MAX, 1 << 16)  # large blocks come from the kernel again
-                    libc.mallopt(common.M_MMAP_THRESHOLD, MIB)
+                    common.keep_memory(bench.options.build, False)
                     theirs.append(common.clock(
                         lambda: torch.ops.aten.embedding_dense_backward(grad, index, V, -1, False))[0])
-                    libc.mallopt(common.M_MMAP_MAX, 0)
+                    common.keep_memory(bench.options.build, True)
             ns, other = statistics.median(ours), statistics.median(theirs) if torch else None
             table.append([type_name, N, V, D, threads, milliseconds(ns), f"{out_bytes / ns:.1f}",
                           milliseconds(other) if torch else "-", f"{other / ns:.2f}" if torch else "-"])
@@ -350,8 +347,6 @@ def forward(bench):
     cases = FORWARD[1:2] if bench.options.quick else FORWARD
     names = ["f32"] if bench.options.quick else ["f32", "bf16"]
     memory = Shared(native, max(V * D * 4 for N, V, D in cases), max(N * D * 4 for N, V, D in cases))
-    if torch:
-        torch.empty(memory.target.size, dtype=torch.uint8).fill_(1)
     for type_name in names:
         dtype = DType(type_name)
         memory.fill(dtype)
