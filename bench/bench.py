@@ -27,8 +27,23 @@ class Bench:
         self.threads = options.threads or sorted({1, os.cpu_count()})
         self.cache_bytes = common.last_level_cache()
         self.ceilings = common.Ceilings(self.native, self.threads)
+        self.torch_runs, self.torch_refuses = {}, {}  # dtype -> why
         # A filtered run is about the cases asked for: tables of fixed cases are left out.
         self.filtered = bool(options.n or options.v or options.d or options.dist or options.dtype)
+
+    def dirty(self, address, size, read_bytes, written_bytes, threads):
+        """Before a timed run that reads and writes so much: the output holds garbage, and unless everything fits the
+        last cache from run to run, nothing of the case is in it."""
+        if self.fits_cache(read_bytes, written_bytes):
+            self.native.dirty(address, size, 0, threads)
+            return
+        self.native.dirty(address, size, 1, max(self.threads))
+        if read_bytes < 4 * self.cache_bytes:
+            self.ceilings.evict(self.cache_bytes)
+
+    def fits_cache(self, read_bytes, written_bytes):
+        # The two sides write to places of their own.
+        return read_bytes + 2 * written_bytes <= self.cache_bytes
 
     # The same for all dtypes and widths, and a large one takes a while to draw.
     @functools.lru_cache(maxsize=16)
@@ -54,7 +69,7 @@ def main():
     common.restart_with_warm_memory(options.build)
     started = time.monotonic()
     bench = Bench(options)
-    common.describe_machine(bench.torch)
+    common.describe_machine(bench.native, bench.torch)
     for name in options.operator:
         OPERATORS[name].run(bench)
     print()

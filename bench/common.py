@@ -80,6 +80,7 @@ class Native:
             ("scratch_bytes", i64, [p]),
             ("run", i64, [p, ctypes.c_int]),
             ("error", text, []),
+            ("version", text, []),
         ]:
             function = getattr(self.lib, "onehot_bench_" + name)
             function.restype, function.argtypes = result, arguments
@@ -171,6 +172,10 @@ class Ceilings:
             self.history[t].append(rates)
         self.measured_at = time.monotonic()
 
+    def evict(self, size):
+        """Leaves other memory in a cache of that many bytes."""
+        self.native.sweep(0, self.buffer.address, None, min(2 * size, self.BYTES) // 4096 * 4096, max(self.threads))
+
     def rate(self, kind, threads):
         return self.history[threads][-1][kind]
 
@@ -213,29 +218,26 @@ class Side:
 
 
 SLOW_NS = 200e6
+VERY_SLOW_NS = 3e9
 COLD_FAULTS = 64  # page faults of a run whose memory was not warm
 
 
 def race(sides, repeats=5):
     """Runs the sides in turn. Each has a first run that does not count, unless it is slow and its memory was warm. Slow
-    cases run three times in all, fast ones more often than `repeats`."""
-    slowest = 0
+    cases run three times in all, very slow sides once, fast cases more often than `repeats`."""
+    wanted, slowest = {}, 0
     for side in sides:
         ns, faults = side.once(keep=False)
         if ns > SLOW_NS and faults < COLD_FAULTS:
             side.times.append(ns)
             side.faults.append(faults)
         slowest = max(slowest, ns)
-    if slowest > SLOW_NS:
-        wanted = 3
-    elif slowest < 2e6:
-        wanted = 3 * repeats
-    else:
-        wanted = repeats
+        wanted[side] = 1 if ns > VERY_SLOW_NS else None
+    most = 3 if slowest > SLOW_NS else 3 * repeats if slowest < 2e6 else repeats
     gc.disable()
-    for r in range(wanted):
+    for r in range(most):
         for side in sides if r % 2 == 0 else sides[::-1]:
-            if len(side.times) < wanted:
+            if len(side.times) < (wanted[side] or most):
                 side.once()
     gc.enable()
 
@@ -249,19 +251,27 @@ def clock(function):
 
 class TorchResult:
     """Runs a PyTorch operator whose result is allocated in each call. The block that the last result lay in is dirtied
-    before it is given back, and the allocator gives it out again."""
+    before it is given back, and the allocator gives it out again. dirty(address, bytes) does that."""
 
-    def __init__(self, native, function):
-        self.native, self.function, self.last = native, function, None
+    def __init__(self, function, dirty):
+        self.function, self.dirty_block, self.last = function, dirty, None
 
-    def dirty(self, stream, threads):
+    def dirty(self):
         if self.last is not None:
-            self.native.dirty(self.last.data_ptr(), self.last.numel() * self.last.element_size(), stream, threads)
+            self.dirty_block(self.last.data_ptr(), self.last.numel() * self.last.element_size())
             self.last = None
 
     def run(self):
         ns, self.last = clock(self.function)
         return ns
+
+    def refusal(self):
+        """Why PyTorch cannot run it; empty if it can."""
+        try:
+            self.run()
+        except RuntimeError as error:  # NotImplementedError is one
+            return str(error).splitlines()[0]
+        return ""
 
 
 # ---- indices
@@ -343,7 +353,7 @@ def openmp_runtimes():
         return sorted({line.split()[-1] for line in maps if "omp" in os.path.basename(line.split()[-1]) and ".so" in line})
 
 
-def describe_machine(torch):
+def describe_machine(native, torch):
     facts = subprocess.run(["lscpu"], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}).stdout
     known = dict(line.split(":", 1) for line in facts.splitlines() if ":" in line)
     known = {k.strip(): v.strip() for k, v in known.items()}
@@ -357,8 +367,16 @@ def describe_machine(torch):
     with open("/proc/meminfo") as file:
         memory = int(file.readline().split()[1]) * 1024
     pages = "/sys/kernel/mm/transparent_hugepage/enabled"
+    load = os.getloadavg()[0]
     huge = open(pages).read().split("[")[1].split("]")[0] if os.path.exists(pages) else "none"
-    print(f"memory   {memory / GIB:.1f} GiB, transparent huge pages: {huge}; load average {os.getloadavg()[0]:.2f}")
+    print(f"memory   {memory / GIB:.1f} GiB, transparent huge pages: {huge}; load average {load:.2f}")
+    if load > 0.7:
+        print("         WARNING: something else runs, or did a minute ago; such figures are worth little")
+    tiny = (ctypes.c_int64 * 1)()
+    plan = native.prepare("embedding_backward", b"f32", 0, 0, 1, tiny, tiny, tiny)
+    print(f"onehot   {native.version().decode()}, {native.implementation(plan).decode()}, instruction set "
+          f"{native.instruction_set(plan).decode()}")
+    native.free(plan)
     print(f"PyTorch  {torch.__version__ if torch else 'is not there: scripts/install-deps --bench installs it'}")
     runtimes = openmp_runtimes()
     print(f"OpenMP   {', '.join(runtimes)}")

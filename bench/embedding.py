@@ -70,39 +70,45 @@ def check(torch, ours, theirs, ids, V):
 
 def backward_case(bench, memory, dtype, N, V, D, distribution, ids, named, threads):
     native, torch = bench.native, bench.torch
-    native_source, target = memory.source.address, memory.target.address
-    out_bytes = V * D * dtype.size
+    target, out_bytes = memory.target.address, V * D * dtype.size
     moved = Bytes(N, V, D, dtype.size, named)
-    resident = moved.all <= bench.cache_bytes  # gradient, indices and output stay in the cache from run to run
-    stream = not resident
+    written = moved.data + moved.zeros
 
-    plan = native.prepare("embedding_backward", dtype.name.encode(), N, V, D, native_source, ids.ctypes.data, target)
-    ours = Side(lambda: native.dirty(target, out_bytes, stream, threads), lambda: native.timed_run(plan, threads))
+    def dirty(address, size):
+        bench.dirty(address, size, moved.read, written, threads)
+
+    plan = native.prepare("embedding_backward", dtype.name.encode(), N, V, D, memory.source.address, ids.ctypes.data,
+                          target)
+    ours = Side(lambda: dirty(target, out_bytes), lambda: native.timed_run(plan, threads))
     sides = [ours]
-    if torch:
+    if torch and dtype.name not in bench.torch_refuses:
         torch.set_num_threads(threads)
         grad = dtype.tensor(torch, memory.source.array(dtype.storage, (N, D)))
         index = torch.from_numpy(ids)
         operator = torch.ops.aten.embedding_dense_backward
-        result = TorchResult(native, lambda: operator(grad, index, V, -1, False))
-        theirs = Side(lambda: result.dirty(stream, threads), result.run)
-        sides.append(theirs)
+        result = TorchResult(lambda: operator(grad, index, V, -1, False), dirty)
+        if dtype.name not in bench.torch_runs:
+            refusal = result.refusal()
+            (bench.torch_refuses if refusal else bench.torch_runs)[dtype.name] = refusal
+        if dtype.name in bench.torch_runs:
+            theirs = Side(result.dirty, result.run)
+            sides.append(theirs)
     race(sides)
-    if torch:
+    if len(sides) > 1:
         check(torch, memory.target.array(dtype.storage, (V, D)), result.last, ids, V)
     ceiling = moved.ceiling_ns(bench.ceilings, threads)
     record = {
         "operator": "embedding_backward", "dtype": dtype.name, "N": N, "V": V, "D": D, "indices": distribution,
         "threads": threads, "implementation": native.implementation(plan).decode(),
         "instruction_set": native.instruction_set(plan).decode(), "scratch_bytes": native.scratch_bytes(plan),
-        "bytes_read": moved.read, "bytes_data": moved.data, "bytes_zero": moved.zeros, "in_cache": int(resident),
+        "bytes_read": moved.read, "bytes_data": moved.data, "bytes_zero": moved.zeros, "in_cache": int(bench.fits_cache(moved.read, written)),
         "ns": ours.median, "ns_best": min(ours.times), "runs": len(ours.times), "ceiling_ns": ceiling,
         "GB_per_s": moved.all / ours.median, "ceiling_GB_per_s": moved.all / ceiling,
         "percent": 100 * ceiling / ours.median, "faults": max(ours.faults),
     }
     for kind in ("read", "NT store", "NT zero"):
         record[kind.replace(" ", "_") + "_GB_per_s"] = bench.ceilings.rate(kind, threads)
-    if torch:
+    if len(sides) > 1:
         record |= {"pytorch_ns": theirs.median, "pytorch_runs": len(theirs.times), "pytorch_faults": max(theirs.faults),
                    "ratio": theirs.median / ours.median}
     native.free(plan)
@@ -181,6 +187,8 @@ def backward(bench):
                             r["equal_to_uniform"] = r["ns"] / uniform[r["threads"]]
                     backward_line(line)
                     records += line
+    for name, refusal in bench.torch_refuses.items():
+        print(f"PyTorch does not run {name}: {refusal}")
     for N, V, D in too_large:
         print(f"left out: N {N}, V {V}, D {D} needs more than {MOST_BYTES / GIB:.0f} GiB in {dtypes[0].name}")
     return records
@@ -356,19 +364,19 @@ def forward(bench):
                 for threads in bench.threads:
                     bench.ceilings.refresh()
                     source, target = memory.source.address, memory.target.address
-                    stream = 2 * out_bytes > bench.cache_bytes
                     plan = native.prepare("embedding", dtype.name.encode(), N, V, D, source, ids.ctypes.data, target)
-                    dirty = lambda: native.dirty(target, out_bytes, stream, threads)
-                    ours = Side(dirty, lambda: native.timed_run(plan, threads))
+                    read = min(N, V) * D * dtype.size
+                    dirty = lambda address, size: bench.dirty(address, size, read, out_bytes, threads)
+                    ours = Side(lambda: dirty(target, out_bytes), lambda: native.timed_run(plan, threads))
                     copy_bytes = min(out_bytes, V * D * dtype.size) // 4096 * 4096
-                    copy = Side(dirty, lambda: native.sweep(4, target, source, copy_bytes, threads))
+                    copy = Side(lambda: dirty(target, out_bytes), lambda: native.sweep(4, target, source, copy_bytes, threads))
                     sides = [ours, copy]
                     if torch:
                         torch.set_num_threads(threads)
                         weight = dtype.tensor(torch, memory.source.array(dtype.storage, (V, D)))
                         index = torch.from_numpy(ids)
-                        result = TorchResult(native, lambda: torch.embedding(weight, index))
-                        theirs = Side(lambda: result.dirty(stream, threads), result.run)
+                        result = TorchResult(lambda: torch.embedding(weight, index), dirty)
+                        theirs = Side(result.dirty, result.run)
                         sides.append(theirs)
                     race(sides)
                     native.free(plan)

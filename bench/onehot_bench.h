@@ -45,4 +45,6 @@ ONEHOT_BENCH_API std::int64_t onehot_bench_run(const void* plan, int threads);
 
 ONEHOT_BENCH_API const char* onehot_bench_error();
 
+ONEHOT_BENCH_API const char* onehot_bench_version();
+
 #endif  // ONEHOT_BENCH_ONEHOT_BENCH_H_

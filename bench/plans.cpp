@@ -97,3 +97,8 @@ std::int64_t onehot_bench_run(const void* plan, int threads) {
 const char* onehot_bench_error() {
   return error.c_str();
 }
+
+const char* onehot_bench_version() {
+  static const std::string version(onehot::Version());
+  return version.c_str();
+}

@@ -37,7 +37,8 @@ if [ $# -eq 0 ] || [ "$*" = --quick ]; then
   echo "Latency, one thread: medians of 5 (the whole of it in out/bench/latency.csv)"
   "$build/bench/onehot_latency" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true \
     --benchmark_out="$root/out/bench/latency.csv" --benchmark_out_format=csv 2>/dev/null |
-    awk '/_median/ { time = $(NF - 3); name = $0; sub(/_median.*/, "", name); printf "  %-44s %8.0f ns\n", name, time }'
+    awk '/ERROR/ { print "  " $0 }
+         /_median/ { name = $0; sub(/_median.*/, "", name); printf "  %-40s %8.0f ns\n", name, $(NF - 4) }'
   echo
 fi
 exec "$python" "$root/bench/bench.py" "$build" "$@"
