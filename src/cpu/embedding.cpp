@@ -54,18 +54,18 @@ class Gather final : public PlanBody {
     Progress progress(options, bytes);
     std::uint64_t* const rows = scratch.Get(rows_).data();
     const auto bad = scratch.Get(bad_);
-    ParallelFor(threads, blocks_, [&](std::int64_t b) {
+    ParallelFor(threads, blocks_, [&](std::int64_t b, int) {
       bad[b] =
           LoadRows(op_.indices, index_positions_, V_, b * kBlock, std::min((b + 1) * kBlock, N_), rows + b * kBlock);
     });
     for (const std::int64_t position : bad)
       if (position >= 0) return BadIndex("indices", op_.indices, position, V_);
-    ParallelFor(threads, blocks_, [&](std::int64_t b) {
+    ParallelFor(threads, blocks_, [&](std::int64_t b, int thread) {
       if (progress.stopped()) return;
       const std::int64_t begin = b * kBlock, end = std::min(begin + kBlock, N_);
       GatherRows(rows, begin, end);
       hwy::FlushStream();
-      progress.Advance((end - begin) * (2 * D_ * size_ + SizeOf(op_.indices.dtype)));
+      progress.Advance((end - begin) * (2 * D_ * size_ + SizeOf(op_.indices.dtype)), thread);
     });
     if (progress.stopped()) return Status::Error(Code::kCancelled, "cancelled: out is undefined");
     return Status::Ok();

@@ -1,11 +1,14 @@
 #include "cpu/rows_simd.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/rows_simd.cpp"
 #include "hwy/foreach_target.h"  // compiles the rest of this file once per instruction set
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -115,6 +118,8 @@ struct Pass {
   using Acc = AccumulatorOf<G>;
   const G* const* rows;
   std::int64_t count;
+  const G* const* next;  // rows that are wanted soon
+  std::int64_t next_count;
   const Acc* before;  // the sum of earlier rows, or null
   Acc* after;         // where the sum goes if rows are left, or null
   O* out;             // where the result goes if not
@@ -152,6 +157,11 @@ struct Pass {
         v2 = hn::Add(v2, LoadWide(d, rows[r] + at(2)));
         v3 = hn::Add(v3, LoadWide(d, rows[r] + at(3)));
       }
+    }
+    // The same columns of the rows that come next, while these are waited for: four vectors of the accumulator type.
+    if constexpr (kVectors == 4) {
+      for (r = 0; r < next_count; ++r)
+        for (std::int64_t k = 0; k < 4 * lanes; k += 64 / static_cast<std::int64_t>(sizeof(G))) hwy::Prefetch(next[r] + c + k);
     }
     Emit(d, v0, at(0));
     if constexpr (kVectors == 4) {
@@ -207,6 +217,9 @@ void Fold(const FoldTask& task) {
     if (task.count == 1 && !task.accumulate) {
       const auto bytes = static_cast<std::size_t>(task.columns) * sizeof(G);
       const std::byte* const row = task.rows[0] + task.first * static_cast<std::int64_t>(sizeof(G));
+      if (task.ahead == kFoldAhead) {
+        for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(task.rows[kFoldAhead] + i);
+      }
       if (task.stream) {
         const hn::ScalableTag<std::uint8_t> d;
         const auto* in = reinterpret_cast<const std::uint8_t*>(row);
@@ -219,16 +232,21 @@ void Fold(const FoldTask& task) {
     }
   }
   HWY_ALIGN Acc sum[kPanel];
-  const G* rows[kLockstep];
+  const G* rows[2 * kLockstep];
   for (std::int64_t column = 0; column < task.columns; column += kPanel) {
     const std::int64_t columns = std::min(kPanel, task.columns - column);
     for (std::int64_t first = 0; first < task.count; first += kLockstep) {
       const std::int64_t count = std::min(kLockstep, task.count - first);
       for (std::int64_t r = 0; r < count; ++r)
         rows[r] = reinterpret_cast<const G*>(task.rows[first + r]) + task.first + column;
+      const std::int64_t next = std::clamp<std::int64_t>(task.count + task.ahead - first - kLockstep, 0, count);
+      for (std::int64_t r = 0; r < next; ++r)
+        rows[kLockstep + r] = reinterpret_cast<const G*>(task.rows[first + kLockstep + r]) + task.first + column;
       const bool last = first + count == task.count;
       const Pass<G, O> pass{rows,
                             count,
+                            rows + kLockstep,
+                            next,
                             first == 0 ? nullptr : sum,
                             last ? nullptr : sum,
                             reinterpret_cast<O*>(task.out) + column,
@@ -239,18 +257,6 @@ void Fold(const FoldTask& task) {
       pass.Run(columns);
     }
   }
-}
-
-FoldFunction FoldFor(DType grad, DType out) {
-  if (grad == DType::kF64) return out == DType::kF64 ? Fold<double, double> : nullptr;
-  if (grad == DType::kF16) return out == DType::kF16 ? Fold<F16, F16> : out == DType::kF32 ? Fold<F16, float> : nullptr;
-  if (grad == DType::kBF16)
-    return out == DType::kBF16 ? Fold<BF16, BF16> : out == DType::kF32 ? Fold<BF16, float> : nullptr;
-  if (grad != DType::kF32) return nullptr;
-  return out == DType::kF32    ? Fold<float, float>
-         : out == DType::kF16  ? Fold<float, F16>
-         : out == DType::kBF16 ? Fold<float, BF16>
-                               : nullptr;
 }
 
 void Zero(std::byte* out, std::int64_t bytes) {
@@ -293,8 +299,160 @@ std::uint64_t NonZero64(const std::uint32_t* counts) {
   return word;
 }
 
+// Entries looked ahead for prefetching: enough that this many bytes of gradient are on the way.
+constexpr std::int64_t kAheadBytes = 6 << 10;
+
+// sums[r, :] = x (kFirst) or += x.
+template <bool kFirst, class G>
+HWY_INLINE void AddRow(const G* HWY_RESTRICT x, AccumulatorOf<G>* HWY_RESTRICT sum, std::int64_t columns) {
+  using Acc = AccumulatorOf<G>;
+  const auto step = [&](auto d, std::int64_t c) HWY_ATTR {
+    const auto v = LoadWide(d, x + c);
+    if constexpr (kFirst) {
+      hn::StoreU(v, d, sum + c);
+    } else {
+      hn::StoreU(hn::Add(hn::LoadU(d, sum + c), v), d, sum + c);
+    }
+  };
+  const hn::ScalableTag<Acc> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  for (; c + lanes <= columns; c += lanes) step(d, c);
+  if (c == columns) return;
+  const hn::CappedTag<Acc, 4> d4;
+  for (const auto few = static_cast<std::int64_t>(hn::Lanes(d4)); c + few <= columns; c += few) step(d4, c);
+  const hn::CappedTag<Acc, 1> d1;
+  for (; c < columns; ++c) step(d1, c);
+}
+
+template <class G, bool kEntries, int kColumns>
+HWY_INLINE void SumLoop(const SumTask& task) {
+  using Acc = AccumulatorOf<G>;
+  const std::int64_t columns = kColumns > 0 ? kColumns : task.columns;
+  auto* const sums = reinterpret_cast<Acc*>(task.sums);
+  const std::int64_t row_bytes = columns * static_cast<std::int64_t>(sizeof(G));
+  const std::int64_t ahead = std::clamp<std::int64_t>(kAheadBytes / row_bytes, 1, 64);
+  for (std::int64_t i = 0; i < task.count; ++i) {
+    const std::uint32_t position = kEntries ? task.entries[i].position : task.first_position + static_cast<std::uint32_t>(i);
+    const std::uint32_t row = (kEntries ? task.entries[i].row : task.rows[i]) - task.first_row;
+    if constexpr (kEntries) {
+      const std::byte* const next =
+          task.grad + std::int64_t{task.entries[std::min(i + ahead, task.count - 1)].position} * task.grad_stride;
+      for (std::int64_t at = 0; at < row_bytes; at += 64) hwy::Prefetch(next + at);
+    }
+    const auto* const x = reinterpret_cast<const G*>(task.grad + std::int64_t{position} * task.grad_stride);
+    Acc* const sum = sums + row * columns;
+    const std::uint32_t before = task.counts[row]++;
+    if (HWY_UNLIKELY(before % 512 == 0)) {
+      if (before == 0) {
+        task.firsts[row] = position;
+      } else {
+        task.chunk_done(task.context, row, before, reinterpret_cast<const std::byte*>(sum));
+      }
+      AddRow<true>(x, sum, columns);
+    } else {
+      AddRow<false>(x, sum, columns);
+    }
+  }
+}
+
+template <class G>
+void Sum(const SumTask& task) {
+  // Widths whose loops the compiler should unroll: a token's worth of scalars, and the common head width.
+  const auto loop = [&](auto entries) HWY_ATTR {
+    constexpr bool kEntries = decltype(entries)::value;
+    switch (task.columns) {
+      case 1: return SumLoop<G, kEntries, 1>(task);
+      case 16: return SumLoop<G, kEntries, 16>(task);
+      case 64: return SumLoop<G, kEntries, 64>(task);
+      default: return SumLoop<G, kEntries, 0>(task);
+    }
+  };
+  if (task.entries != nullptr) {
+    loop(std::true_type());
+  } else {
+    loop(std::false_type());
+  }
+}
+
+template <class G, class O>
+void Finish(const FinishTask& task) {
+  using Acc = AccumulatorOf<G>;
+  const std::int64_t columns = task.columns, out_row_bytes = columns * static_cast<std::int64_t>(sizeof(O));
+  const auto* const sums = reinterpret_cast<const Acc*>(task.sums);
+  std::int64_t written = 0;  // rows below are done
+  const auto skip_to = [&](std::int64_t row) HWY_ATTR {
+    if (task.accumulate || written == row) return;
+    const auto zero = task.zero_stream ? ZeroStream : Zero;
+    if (task.out_stride == out_row_bytes) return zero(task.out + written * out_row_bytes, (row - written) * out_row_bytes);
+    for (; written < row; ++written) zero(task.out + written * task.out_stride, out_row_bytes);
+  };
+  for (std::int64_t base = 0; base < task.rows; base += 64) {
+    for (std::uint64_t named = NonZero64(task.counts + base); named != 0; named &= named - 1) {
+      const std::int64_t row = base + std::countr_zero(named);
+      if (row == task.padding) continue;
+      skip_to(row);
+      written = row + 1;
+      const std::uint32_t count = task.counts[row];
+      const Acc* const sum = sums + row * columns;
+      std::byte* const out = task.out + row * task.out_stride;
+      if (count > 512) {
+        task.hot(task.context, row, count, reinterpret_cast<const std::byte*>(sum));
+      } else if (count == 1 && !task.accumulate) {
+        const std::byte* const only = task.grad + std::int64_t{task.firsts[row]} * task.grad_stride;
+        Fold<G, O>({.rows = &only, .count = 1, .columns = columns, .out = out, .stream = task.stream});
+      } else {
+        const auto* const rows = sum;
+        const Pass<Acc, O> pass{&rows,
+                                1,
+                                nullptr,
+                                0,
+                                nullptr,
+                                nullptr,
+                                reinterpret_cast<O*>(out),
+                                task.scale && count > 1,
+                                task.accumulate,
+                                task.stream,
+                                static_cast<Acc>(count)};
+        pass.Run(columns);
+      }
+    }
+  }
+  skip_to(task.rows);
+}
+
+FoldFunction FoldFor(DType grad, DType out) {
+  if (grad == DType::kF64) return out == DType::kF64 ? Fold<double, double> : nullptr;
+  if (grad == DType::kF16) return out == DType::kF16 ? Fold<F16, F16> : out == DType::kF32 ? Fold<F16, float> : nullptr;
+  if (grad == DType::kBF16)
+    return out == DType::kBF16 ? Fold<BF16, BF16> : out == DType::kF32 ? Fold<BF16, float> : nullptr;
+  if (grad != DType::kF32) return nullptr;
+  return out == DType::kF32    ? Fold<float, float>
+         : out == DType::kF16  ? Fold<float, F16>
+         : out == DType::kBF16 ? Fold<float, BF16>
+                               : nullptr;
+}
+
+auto SumFor(DType grad) -> void (*)(const SumTask&) {
+  return grad == DType::kF64    ? Sum<double>
+         : grad == DType::kF32  ? Sum<float>
+         : grad == DType::kF16  ? Sum<F16>
+         : grad == DType::kBF16 ? Sum<BF16>
+                                : nullptr;
+}
+
+auto FinishFor(DType grad, DType out) -> void (*)(const FinishTask&) {
+  if (grad == DType::kF64) return out == DType::kF64 ? Finish<double, double> : nullptr;
+  if (grad == DType::kF32) return out == DType::kF32 ? Finish<float, float> : nullptr;
+  if (grad == DType::kF16)
+    return out == DType::kF16 ? Finish<F16, F16> : out == DType::kF32 ? Finish<F16, float> : nullptr;
+  if (grad == DType::kBF16)
+    return out == DType::kBF16 ? Finish<BF16, BF16> : out == DType::kF32 ? Finish<BF16, float> : nullptr;
+  return nullptr;
+}
+
 RowKernels Table() {
-  return {hwy::TargetName(HWY_TARGET), FoldFor, Zero, ZeroStream, CopyStream, NonZero64};
+  return {hwy::TargetName(HWY_TARGET), FoldFor, SumFor, FinishFor, Zero, ZeroStream, CopyStream, NonZero64};
 }
 
 }  // namespace onehot::cpu::HWY_NAMESPACE
@@ -305,8 +463,6 @@ HWY_AFTER_NAMESPACE();
 
 namespace onehot::cpu {
 HWY_EXPORT(Table);
-RowKernels RowKernelsFor(Isa isa) {
-  return ONEHOT_DISPATCH(Table, isa)();
-}
+RowKernels RowKernelsFor(Isa isa) { return ONEHOT_DISPATCH(Table, isa)(); }
 }  // namespace onehot::cpu
 #endif

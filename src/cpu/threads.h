@@ -28,12 +28,11 @@ class Progress {
 
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
-  // After each task, on the thread that did it.
-  void Advance(std::int64_t cost) {
+  // After each task, with the number ParallelFor gave the thread that did it.
+  void Advance(std::int64_t cost, int thread) {
     if (!callback_) return;
     const std::int64_t done = done_.fetch_add(cost, std::memory_order_relaxed) + cost;
-    if (omp_get_thread_num() == 0 && !callback_(std::min(done, total_), total_))
-      stopped_.store(true, std::memory_order_relaxed);
+    if (thread == 0 && !callback_(std::min(done, total_), total_)) stopped_.store(true, std::memory_order_relaxed);
   }
 
  private:
@@ -43,15 +42,16 @@ class Progress {
   std::atomic<bool> stopped_{false};
 };
 
-// Calls task(i) for i in [0, tasks), handed out one at a time in ascending order. On one thread it is a plain loop.
+// Calls task(i, thread) for i in [0, tasks), handed out one at a time in ascending order; thread is in [0, threads), 0 for
+// the calling thread. On one thread it is a plain loop.
 template <class F>
 void ParallelFor(int threads, std::int64_t tasks, F&& task) {
   if (threads <= 1 || tasks <= 1) {
-    for (std::int64_t i = 0; i < tasks; ++i) task(i);
+    for (std::int64_t i = 0; i < tasks; ++i) task(i, 0);
     return;
   }
-#pragma omp parallel for num_threads(static_cast <int>(std::min <std::int64_t>(threads, tasks))) schedule(dynamic, 1)
-  for (std::int64_t i = 0; i < tasks; ++i) task(i);
+#pragma omp parallel for num_threads(static_cast<int>(std::min<std::int64_t>(threads, tasks))) schedule(dynamic, 1)
+  for (std::int64_t i = 0; i < tasks; ++i) task(i, omp_get_thread_num());
 }
 
 }  // namespace onehot::cpu
