@@ -57,6 +57,7 @@ exported() { nm -D --defined-only "$1" | awk '{ print $NF }' | sed 's/@.*//' | s
 
 check_install() {
   rm -rf "$prefix" "$prefix.first"
+  mkdir -p "$WORK"
   "$CMAKE" --install "$BUILD" --prefix "$prefix.first" >"$WORK/install.log"
   mv "$prefix.first" "$prefix"
   # Nothing points out of the prefix or at nothing. pwd -P, since links are resolved.
