@@ -154,7 +154,9 @@ void OutputFile::Publish() {
 bool SameFile(const std::string& a, const std::string& b) {
   std::error_code ignored;
   if (fs::equivalent(a, b, ignored)) return true;
-  const fs::path full_a = fs::weakly_canonical(a, ignored), full_b = fs::weakly_canonical(b, ignored);
+  // Relative to the current folder, which weakly_canonical leaves out for files that do not exist.
+  const fs::path full_a = fs::weakly_canonical(fs::absolute(a, ignored), ignored);
+  const fs::path full_b = fs::weakly_canonical(fs::absolute(b, ignored), ignored);
   return full_a == full_b;
 }
 

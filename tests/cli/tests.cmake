@@ -1,0 +1,19 @@
+if(TARGET onehot_cli)
+  onehot_test(cli_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/npy_test.cpp ${CMAKE_CURRENT_LIST_DIR}/progress_test.cpp
+              LIBS onehot_cli_parts)
+
+  # The binary from end to end, against NumPy.
+  find_program(ONEHOT_PYTHON_NUMPY NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH
+               DOC "A Python interpreter that has NumPy, for the tests of the command line")
+  find_program(ONEHOT_PYTHON_NUMPY NAMES python3)
+  execute_process(COMMAND ${ONEHOT_PYTHON_NUMPY} -c "import numpy" RESULT_VARIABLE without_numpy ERROR_QUIET)
+  if(NOT without_numpy EQUAL 0)
+    message(FATAL_ERROR "${ONEHOT_PYTHON_NUMPY} has no NumPy: install python3-numpy (scripts/install-deps does), or set "
+                        "ONEHOT_PYTHON_NUMPY")
+  endif()
+  # One entry for each class of the script: they run side by side.
+  foreach(group Backward Formats Indices Forward BadFiles Refusals Output Large)
+    add_test(NAME cli.${group} COMMAND ${ONEHOT_PYTHON_NUMPY} ${CMAKE_CURRENT_LIST_DIR}/cli_test.py ${group})
+    set_tests_properties(cli.${group} PROPERTIES TIMEOUT 300 ENVIRONMENT "ONEHOT=$<TARGET_FILE:onehot_cli>")
+  endforeach()
+endif()
