@@ -99,7 +99,7 @@ class Gather final : public PlanBody {
   }
 
   const Embedding op_;
-  const RowKernels kernels_;
+  const RowKernels& kernels_;
   const std::int64_t N_, V_, D_, size_;
   const Positions index_positions_, out_positions_;
   const std::int64_t blocks_;

@@ -32,15 +32,15 @@ namespace {
 // Occurrences folded into one sum before sums are folded: the order promised in onehot/embedding.h.
 constexpr std::int64_t kChunk = 512;
 
-// Buckets: enough that a bucket of a common large table (2^18 rows) has 256 rows, whose counters are 1 KiB; few enough that
-// the lines a move writes to (64 KiB) stay in L2.
+// Buckets: enough that a bucket of a common large table (2^18 rows) has 256 rows, whose counters are 1 KiB; few enough
+// that the lines a move writes to (64 KiB) stay in L2.
 constexpr std::int64_t kMaxBuckets = 1024;
 
 // Rows of a bucket whose counters a thread keeps on its stack while it sorts: 4 KiB.
 constexpr std::int64_t kStackRows = 1024;
 
-// A row is narrow up to this many bytes of sums. Wider ones are read at the speed of memory either way, and sorting, some
-// 5 ns a position, is a small part of it.
+// A row is narrow up to this many bytes of sums. Wider ones are read at the speed of memory either way, and sorting,
+// some 5 ns a position, is a small part of it.
 constexpr std::int64_t kNarrowBytes = 512;
 
 // Sums of one bucket: a quarter of the 1 MiB L2 of current server cores; the gradient streams through the rest. A table
@@ -95,8 +95,8 @@ class Grouped final : public PlanBody {
         fold_sums_(kernels_.fold(sum_dtype_, op.out.dtype)),
         fold_chunk_(kernels_.fold(op.grad.dtype, sum_dtype_)) {
     const bool dense_grad = op.grad.stride(-1) == 1 || D_ <= 1;
-    narrow_ = sizeof(Index) == sizeof(std::uint32_t) && dense_grad && grad_positions_.uniform() && out_.dense_columns() &&
-              sum_bytes_ > 0 && sum_bytes_ <= kNarrowBytes;
+    narrow_ = sizeof(Index) == sizeof(std::uint32_t) && dense_grad && grad_positions_.uniform() &&
+              out_.dense_columns() && sum_bytes_ > 0 && sum_bytes_ <= kNarrowBytes;
     tasks_ = layout_.Book<std::int64_t>(kMaxTasks + 1);
     if (narrow_) {
       // Whole words of 64 counters; no more rows than there are.
@@ -105,7 +105,7 @@ class Grouped final : public PlanBody {
       while (std::int64_t{2} << max_sum_shift_ <= fit) ++max_sum_shift_;
       while (max_sum_shift_ > 6 && V_ <= std::int64_t{1} << (max_sum_shift_ - 1)) --max_sum_shift_;
       const std::int64_t rows = std::int64_t{1} << max_sum_shift_;
-      slots_ = std::clamp<std::int64_t>((V_ + rows - 1) / rows, 1, std::max(8, omp_get_num_procs()));
+      slots_ = std::clamp<std::int64_t>((V_ + rows - 1) / rows, 1, std::max(8, Processors()));
       bucket_sums_ = layout_.Book<std::byte>(slots_ * rows * sum_bytes_);
       bucket_counts_ = layout_.Book<std::uint32_t>(slots_ * rows);
       bucket_firsts_ = layout_.Book<std::uint32_t>(slots_ * rows);
@@ -140,7 +140,8 @@ class Grouped final : public PlanBody {
     if (V_ == 0) return Status::Ok();
     Job job{scratch, {}, {}, {}, progress, shift, threads};
     if (sum_shift >= 0 && partition_.Buckets(shift) == 1) {
-      job.grad = {static_cast<const std::byte*>(op_.grad.data), nullptr, grad_positions_.stride() * grad_size_, grad_size_};
+      job.grad = {static_cast<const std::byte*>(op_.grad.data), nullptr, grad_positions_.stride() * grad_size_,
+                  grad_size_};
       if constexpr (sizeof(Index) == sizeof(std::uint32_t))
         SumBucket(job, 0, V_, nullptr, partition_.Rows(scratch), N_, 0);
     } else {
@@ -191,8 +192,7 @@ class Grouped final : public PlanBody {
 
   // Summed buckets: as large as fits, but several for each thread. -1 if there would be too many.
   int SumShift(int threads) const {
-    if (threads == 1 && V_ <= slots_ << max_sum_shift_ && V_ * (sum_bytes_ + 8) <= kTableSumBytes)
-      return CeilLog2(V_);
+    if (threads == 1 && V_ <= slots_ << max_sum_shift_ && V_ * (sum_bytes_ + 8) <= kTableSumBytes) return CeilLog2(V_);
     int shift = max_sum_shift_;
     while (threads > 1 && shift > 6 && V_ >> shift < 4 * threads) --shift;
     return partition_.Buckets(shift) <= kMaxBuckets ? shift : -1;
@@ -229,7 +229,8 @@ class Grouped final : public PlanBody {
     return {packed, nullptr, row_bytes, grad_size_};
   }
 
-  // Calls work(first bucket, last bucket, thread) for runs of buckets of about equal cost, the bytes they read and write.
+  // Calls work(first bucket, last bucket, thread) for runs of buckets of about equal cost, the bytes they read and
+  // write.
   template <class F>
   void ForBucketRuns(Job& job, F&& work) const {
     const Index* const begin = partition_.Begin(job.scratch);
@@ -313,7 +314,8 @@ class Grouped final : public PlanBody {
                        if (occurrences == kChunk) {
                          c.firsts[row] = static_cast<std::uint32_t>(c.job.chunks.fetch_add(1));
                          c.job.scratch.Get(c.plan.chunk_owner_)[c.firsts[row]] = kNoOwner;
-                         std::memcpy(c.plan.ChunkSum(c.job, c.firsts[row]), sum, static_cast<std::size_t>(c.plan.sum_bytes_));
+                         std::memcpy(c.plan.ChunkSum(c.job, c.firsts[row]), sum,
+                                     static_cast<std::size_t>(c.plan.sum_bytes_));
                        } else {
                          std::byte* const total = c.plan.ChunkSum(c.job, c.firsts[row]);
                          const std::array<const std::byte*, 2> terms = {total, sum};
@@ -437,7 +439,8 @@ class Grouped final : public PlanBody {
     });
   }
 
-  // Calls visit(r) for the rows of a bucket whose counter is not zero, in ascending order. `visit` may change counter r.
+  // Calls visit(r) for the rows of a bucket whose counter is not zero, in ascending order. `visit` may change counter
+  // r.
   template <class F>
   void ForEachNamed(const Index* counters, std::int64_t rows, F&& visit) const {
     for (std::int64_t r = 0; r < rows; r += 64) {
@@ -488,7 +491,7 @@ class Grouped final : public PlanBody {
   }
 
   const EmbeddingBackward op_;
-  const RowKernels kernels_;
+  const RowKernels& kernels_;
   const std::int64_t N_, V_, D_, padding_;
   const Positions grad_positions_;
   const std::int64_t grad_size_, out_size_;
@@ -511,7 +514,9 @@ class Grouped final : public PlanBody {
 
 }  // namespace
 
-std::string_view RefuseGrouped(const EmbeddingBackward&) { return ""; }
+std::string_view RefuseGrouped(const EmbeddingBackward&) {
+  return "";
+}
 
 std::unique_ptr<PlanBody> PlanGrouped(const EmbeddingBackward& op, Isa isa) {
   constexpr std::int64_t kNarrow = std::int64_t{1} << 32;

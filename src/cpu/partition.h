@@ -88,8 +88,8 @@ class Partition {
   const Index* Begin(Scratch scratch) const { return scratch.Get(begin_).data(); }
 
  private:
-  // Blocks of positions are the unit of work, so at most as many threads share it. A block of 8192 takes some 10 us, ten
-  // times the cost of a parallel region; and 64 x 1024 counters of 4 bytes still fit L2.
+  // Blocks of positions are the unit of work, so at most as many threads share it. A block of 8192 takes some 10 us,
+  // ten times the cost of a parallel region; and 64 x 1024 counters of 4 bytes still fit L2.
   static constexpr std::int64_t kMaxBlocks = 64;
   static constexpr std::int64_t kMinBlock = 8192;
 

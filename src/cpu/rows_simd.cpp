@@ -4,11 +4,12 @@
 #include <bit>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/rows_simd.cpp"
-#include "hwy/foreach_target.h"  // compiles the rest of this file once per instruction set
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"  // compiles the rest of this file once per instruction set
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -161,7 +162,8 @@ struct Pass {
     // The same columns of the rows that come next, while these are waited for: four vectors of the accumulator type.
     if constexpr (kVectors == 4) {
       for (r = 0; r < next_count; ++r)
-        for (std::int64_t k = 0; k < 4 * lanes; k += 64 / static_cast<std::int64_t>(sizeof(G))) hwy::Prefetch(next[r] + c + k);
+        for (std::int64_t k = 0; k < 4 * lanes; k += 64 / static_cast<std::int64_t>(sizeof(G)))
+          hwy::Prefetch(next[r] + c + k);
     }
     Emit(d, v0, at(0));
     if constexpr (kVectors == 4) {
@@ -333,7 +335,8 @@ HWY_INLINE void SumLoop(const SumTask& task) {
   const std::int64_t row_bytes = columns * static_cast<std::int64_t>(sizeof(G));
   const std::int64_t ahead = std::clamp<std::int64_t>(kAheadBytes / row_bytes, 1, 64);
   for (std::int64_t i = 0; i < task.count; ++i) {
-    const std::uint32_t position = kEntries ? task.entries[i].position : task.first_position + static_cast<std::uint32_t>(i);
+    const std::uint32_t position =
+        kEntries ? task.entries[i].position : task.first_position + static_cast<std::uint32_t>(i);
     const std::uint32_t row = (kEntries ? task.entries[i].row : task.rows[i]) - task.first_row;
     if constexpr (kEntries) {
       const std::byte* const next =
@@ -362,10 +365,14 @@ void Sum(const SumTask& task) {
   const auto loop = [&](auto entries) HWY_ATTR {
     constexpr bool kEntries = decltype(entries)::value;
     switch (task.columns) {
-      case 1: return SumLoop<G, kEntries, 1>(task);
-      case 16: return SumLoop<G, kEntries, 16>(task);
-      case 64: return SumLoop<G, kEntries, 64>(task);
-      default: return SumLoop<G, kEntries, 0>(task);
+      case 1:
+        return SumLoop<G, kEntries, 1>(task);
+      case 16:
+        return SumLoop<G, kEntries, 16>(task);
+      case 64:
+        return SumLoop<G, kEntries, 64>(task);
+      default:
+        return SumLoop<G, kEntries, 0>(task);
     }
   };
   if (task.entries != nullptr) {
@@ -384,7 +391,8 @@ void Finish(const FinishTask& task) {
   const auto skip_to = [&](std::int64_t row) HWY_ATTR {
     if (task.accumulate || written == row) return;
     const auto zero = task.zero_stream ? ZeroStream : Zero;
-    if (task.out_stride == out_row_bytes) return zero(task.out + written * out_row_bytes, (row - written) * out_row_bytes);
+    if (task.out_stride == out_row_bytes)
+      return zero(task.out + written * out_row_bytes, (row - written) * out_row_bytes);
     for (; written < row; ++written) zero(task.out + written * task.out_stride, out_row_bytes);
   };
   for (std::int64_t base = 0; base < task.rows; base += 64) {
@@ -463,6 +471,16 @@ HWY_AFTER_NAMESPACE();
 
 namespace onehot::cpu {
 HWY_EXPORT(Table);
-RowKernels RowKernelsFor(Isa isa) { return ONEHOT_DISPATCH(Table, isa)(); }
+
+const RowKernels& RowKernelsFor(Isa isa) {
+  static const std::vector<RowKernels> tables = [] {
+    std::vector<RowKernels> all;
+    for (std::size_t i = 0; i < InstructionSets().size(); ++i)
+      all.push_back(ONEHOT_DISPATCH(Table, static_cast<Isa>(i))());
+    return all;
+  }();
+  return tables[static_cast<std::size_t>(isa)];
+}
+
 }  // namespace onehot::cpu
 #endif

@@ -40,11 +40,11 @@ struct RowEntry {
   std::uint32_t row, position;
 };
 
-// Sums that are taken in position order, next to each other in a cache: narrow rows, where finding each row's occurrences
-// first would cost more than the additions.
+// Sums that are taken in position order, next to each other in a cache: narrow rows, where finding each row's
+// occurrences first would cost more than the additions.
 struct SumTask {
-  // The positions to add, in order: those of entries[0 .. count); or, if `entries` is null, first_position + i for the row
-  // rows[i].
+  // The positions to add, in order: those of entries[0 .. count); or, if `entries` is null, first_position + i for the
+  // row rows[i].
   const RowEntry* entries;
   const std::uint32_t* rows;
   std::uint32_t first_position;
@@ -102,7 +102,7 @@ struct RowKernels {
   std::uint64_t (*nonzero64)(const std::uint32_t* counts);
 };
 
-RowKernels RowKernelsFor(Isa isa);
+const RowKernels& RowKernelsFor(Isa isa);
 
 }  // namespace onehot::cpu
 

@@ -21,6 +21,11 @@ int DefaultThreads() {
   return forked.load(std::memory_order_relaxed) ? 1 : omp_get_max_threads();
 }
 
+int Processors() {
+  static const int processors = omp_get_num_procs();
+  return processors;
+}
+
 int ThreadsFor(std::int64_t bytes, int requested) {
   if (bytes < kParallelBytes || requested == 1 || forked.load(std::memory_order_relaxed) || omp_in_parallel()) return 1;
   return requested > 0 ? requested : omp_get_max_threads();

@@ -17,6 +17,9 @@ namespace onehot::cpu {
 // Threads a region may use when the caller names no number.
 int DefaultThreads();
 
+// CPUs this process may use, asked once: the answer costs a system call.
+int Processors();
+
 // Threads for work that moves `bytes`. `requested` is RunOptions::threads. One thread inside another parallel region,
 // and in a child forked after this process ran a region: libgomp hangs there.
 int ThreadsFor(std::int64_t bytes, int requested);
@@ -42,15 +45,15 @@ class Progress {
   std::atomic<bool> stopped_{false};
 };
 
-// Calls task(i, thread) for i in [0, tasks), handed out one at a time in ascending order; thread is in [0, threads), 0 for
-// the calling thread. On one thread it is a plain loop.
+// Calls task(i, thread) for i in [0, tasks), handed out one at a time in ascending order; thread is in [0, threads), 0
+// for the calling thread. On one thread it is a plain loop.
 template <class F>
 void ParallelFor(int threads, std::int64_t tasks, F&& task) {
   if (threads <= 1 || tasks <= 1) {
     for (std::int64_t i = 0; i < tasks; ++i) task(i, 0);
     return;
   }
-#pragma omp parallel for num_threads(static_cast<int>(std::min<std::int64_t>(threads, tasks))) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(static_cast <int>(std::min <std::int64_t>(threads, tasks))) schedule(dynamic, 1)
   for (std::int64_t i = 0; i < tasks; ++i) task(i, omp_get_thread_num());
 }
 
