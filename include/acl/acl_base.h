@@ -15,6 +15,13 @@
 #define ACL_FUNC_VISIBILITY
 #endif
 
+// Enumerations travel as int, and C callers may pass any. C++ gives that a meaning only where the type is fixed.
+#ifdef __cplusplus
+#define ACL_ENUM_TYPE : int
+#else
+#define ACL_ENUM_TYPE
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -100,7 +107,7 @@ static const int ACL_ERROR_RT_FAILURE = 500003;
 static const int ACL_ERROR_DRV_FAILURE = 500004;
 static const int ACL_ERROR_PROFILING_FAILURE = 500005;
 
-typedef enum aclDataType {
+typedef enum aclDataType ACL_ENUM_TYPE {
   ACL_DT_UNDEFINED = -1,
   ACL_FLOAT = 0,
   ACL_FLOAT16 = 1,
@@ -131,7 +138,7 @@ typedef enum aclDataType {
   ACL_FLOAT4_E1M2 = 41
 } aclDataType;
 
-typedef enum aclFormat {
+typedef enum aclFormat ACL_ENUM_TYPE {
   ACL_FORMAT_UNDEFINED = -1,
   ACL_FORMAT_NCHW = 0,
   ACL_FORMAT_NHWC = 1,
@@ -149,7 +156,7 @@ typedef enum aclFormat {
   ACL_FORMAT_NCL = 47
 } aclFormat;
 
-typedef enum aclLogLevel { ACL_DEBUG = 0, ACL_INFO = 1, ACL_WARNING = 2, ACL_ERROR = 3 } aclLogLevel;
+typedef enum aclLogLevel ACL_ENUM_TYPE { ACL_DEBUG = 0, ACL_INFO = 1, ACL_WARNING = 2, ACL_ERROR = 3 } aclLogLevel;
 
 // Exact.
 ACL_FUNC_VISIBILITY float aclFloat16ToFloat(aclFloat16 value);

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-typedef enum aclCompileOpt {
+typedef enum aclCompileOpt ACL_ENUM_TYPE {
   ACL_OP_JIT_COMPILE = 10,
   ACL_OP_DETERMINISTIC = 11  // results are always deterministic here
 } aclCompileOpt;

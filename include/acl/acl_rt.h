@@ -26,35 +26,38 @@ extern "C" {
 #define ACL_CONTINUE_ON_FAILURE 0x00000000u
 #define ACL_STOP_ON_FAILURE 0x00000001u
 
-typedef enum aclrtRunMode { ACL_DEVICE = 0, ACL_HOST = 1 } aclrtRunMode;
+typedef enum aclrtRunMode ACL_ENUM_TYPE { ACL_DEVICE = 0, ACL_HOST = 1 } aclrtRunMode;
 
-typedef enum aclrtEventStatus {
+typedef enum aclrtEventStatus ACL_ENUM_TYPE {
   ACL_EVENT_STATUS_COMPLETE = 0,
   ACL_EVENT_STATUS_NOT_READY = 1,
   ACL_EVENT_STATUS_RESERVED = 2
 } aclrtEventStatus;
 
 // Mind the order: the reverse of aclrtEventStatus.
-typedef enum aclrtEventRecordedStatus {
+typedef enum aclrtEventRecordedStatus ACL_ENUM_TYPE {
   ACL_EVENT_RECORDED_STATUS_NOT_READY = 0,
   ACL_EVENT_RECORDED_STATUS_COMPLETE = 1
 } aclrtEventRecordedStatus;
 
-typedef enum aclrtEventWaitStatus {
+typedef enum aclrtEventWaitStatus ACL_ENUM_TYPE {
   ACL_EVENT_WAIT_STATUS_COMPLETE = 0,
   ACL_EVENT_WAIT_STATUS_NOT_READY = 1,
   ACL_EVENT_WAIT_STATUS_RESERVED = 0xFFFF
 } aclrtEventWaitStatus;
 
-typedef enum aclrtStreamStatus {
+typedef enum aclrtStreamStatus ACL_ENUM_TYPE {
   ACL_STREAM_STATUS_COMPLETE = 0,
   ACL_STREAM_STATUS_NOT_READY = 1,
   ACL_STREAM_STATUS_RESERVED = 0xFFFF
 } aclrtStreamStatus;
 
-typedef enum aclrtCallbackBlockType { ACL_CALLBACK_NO_BLOCK = 0, ACL_CALLBACK_BLOCK = 1 } aclrtCallbackBlockType;
+typedef enum aclrtCallbackBlockType ACL_ENUM_TYPE {
+  ACL_CALLBACK_NO_BLOCK = 0,
+  ACL_CALLBACK_BLOCK = 1
+} aclrtCallbackBlockType;
 
-typedef enum aclrtMemcpyKind {
+typedef enum aclrtMemcpyKind ACL_ENUM_TYPE {
   ACL_MEMCPY_HOST_TO_HOST = 0,
   ACL_MEMCPY_HOST_TO_DEVICE = 1,
   ACL_MEMCPY_DEVICE_TO_HOST = 2,
@@ -63,7 +66,7 @@ typedef enum aclrtMemcpyKind {
 } aclrtMemcpyKind;
 
 // The last two may be or-ed in.
-typedef enum aclrtMemMallocPolicy {
+typedef enum aclrtMemMallocPolicy ACL_ENUM_TYPE {
   ACL_MEM_MALLOC_HUGE_FIRST = 0,
   ACL_MEM_MALLOC_HUGE_ONLY = 1,
   ACL_MEM_MALLOC_NORMAL_ONLY = 2,
@@ -76,7 +79,7 @@ typedef enum aclrtMemMallocPolicy {
   ACL_MEM_TYPE_HIGH_BAND_WIDTH = 0x1000
 } aclrtMemMallocPolicy;
 
-typedef enum aclrtMemAttr {
+typedef enum aclrtMemAttr ACL_ENUM_TYPE {
   ACL_DDR_MEM = 0,
   ACL_HBM_MEM = 1,
   ACL_DDR_MEM_HUGE = 2,
@@ -89,13 +92,13 @@ typedef enum aclrtMemAttr {
   ACL_HBM_MEM_P2P_NORMAL = 9
 } aclrtMemAttr;
 
-typedef enum aclSysParamOpt {
+typedef enum aclSysParamOpt ACL_ENUM_TYPE {
   ACL_OPT_DETERMINISTIC = 0,
   ACL_OPT_ENABLE_DEBUG_KERNEL = 1,
   ACL_OPT_STRONG_CONSISTENCY = 2
 } aclSysParamOpt;
 
-typedef enum aclrtLastErrLevel { ACL_RT_THREAD_LEVEL = 0 } aclrtLastErrLevel;
+typedef enum aclrtLastErrLevel ACL_ENUM_TYPE { ACL_RT_THREAD_LEVEL = 0 } aclrtLastErrLevel;
 
 typedef void (*aclrtCallback)(void* userData);
 
