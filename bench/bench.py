@@ -1,8 +1,9 @@
 """Measures onehot on this machine, beside PyTorch where it is there.
 
-    bench.py BUILD [--quick] [filters]
+    bench.py BUILD [--quick] [--table NAME...] [filters]
 
 Prints tables, and writes CSV files and plots to out/bench. scripts/bench.sh finds a Python that has the packages.
+An operator has a module like embedding.py, whose TABLES are listed below, and a function of plans.cpp that prepares it.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import time
 import common
 import embedding
 
-OPERATORS = {"embedding": embedding}
+TABLES = {**embedding.TABLES}
 
 
 class Bench:
@@ -28,8 +29,6 @@ class Bench:
         self.cache_bytes = common.last_level_cache()
         self.ceilings = common.Ceilings(self.native, self.threads)
         self.torch_runs, self.torch_refuses = {}, {}  # dtype -> why
-        # A filtered run is about the cases asked for: tables of fixed cases are left out.
-        self.filtered = bool(options.n or options.v or options.d or options.dist or options.dtype)
 
     def dirty(self, address, size, read_bytes, written_bytes, threads):
         """Before a timed run that reads and writes so much: the output holds garbage, and unless everything fits the
@@ -56,7 +55,8 @@ def main():
     parser = argparse.ArgumentParser(description="Measures onehot on this machine, beside PyTorch where it is there.")
     parser.add_argument("build", help="a build tree with ONEHOT_BENCH=ON")
     parser.add_argument("--quick", action="store_true", help="a few cases of each kind, under two minutes")
-    parser.add_argument("--operator", nargs="+", choices=list(OPERATORS), default=list(OPERATORS))
+    parser.add_argument("--table", nargs="+", choices=list(TABLES), metavar="NAME",
+                        help=f"of {', '.join(TABLES)}; default: all, with a filter those that it applies to")
     parser.add_argument("--n", nargs="+", type=int, metavar="N", help="positions")
     parser.add_argument("--v", nargs="+", type=int, metavar="V", help="rows of the table")
     parser.add_argument("--d", nargs="+", type=int, metavar="D", help="width of a row")
@@ -70,8 +70,10 @@ def main():
     started = time.monotonic()
     bench = Bench(options)
     common.describe_machine(bench.native, bench.torch)
-    for name in options.operator:
-        OPERATORS[name].run(bench)
+    filtered = options.n or options.v or options.d or options.dist or options.dtype
+    for name, (run, takes_filters) in TABLES.items():
+        if name in options.table if options.table else takes_filters or not filtered:
+            run(bench)
     print()
     print("\n".join(common.aligned(bench.ceilings.table())))
     print(f"\n{time.monotonic() - started:.0f} s")
