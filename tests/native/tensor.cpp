@@ -96,12 +96,11 @@ std::vector<std::byte> Tensor::Bytes() const {
 }
 
 bool Tensor::GapsUntouched() const {
-  std::vector<bool> element(buffer_.size());
+  std::vector<char> element(buffer_.size());
   for (std::int64_t i = 0; i < numel(); ++i)
-    for (std::size_t b = 0; b < ElementBytes(); ++b)
-      element[static_cast<std::size_t>(Address(i) - buffer_.data()) + b] = true;
+    std::memset(element.data() + (Address(i) - buffer_.data()), 1, ElementBytes());
   for (std::size_t i = 0; i < buffer_.size(); ++i)
-    if (!element[i] && buffer_[i] != Pattern(i)) return false;
+    if (element[i] == 0 && buffer_[i] != Pattern(i)) return false;
   return true;
 }
 
