@@ -52,7 +52,7 @@ Handle* CreateList(Table& table, const Member* const* value, std::uint64_t size,
         return nullptr;
       }
     }
-    return static_cast<Handle*>(table.Add({value, value + size}));
+    return static_cast<Handle*>(table.Add(std::vector<const void*>(value, value + size)));
   });
 }
 
