@@ -153,20 +153,25 @@ check_environment() {
   grep -q '^Version=' "$root/driver/version.info" || fail "no driver version"
 }
 
+# Once as sourced, once without the compiler's search paths, which would hide a directory that is not where it should be.
 check_vendor_cmake() {
   copy_sources vendor_cmake
   . "$environment"
-  "$CMAKE" -S . -B build >configure.log || { cat configure.log; false; }
-  "$CMAKE" --build build >build.log || { cat build.log; false; }
-  expect_client build/client_c build/client_cpp
+  local build
+  for build in sourced bare; do
+    [ $build = sourced ] || unset CPATH LIBRARY_PATH
+    "$CMAKE" -S . -B $build >configure.log || { cat configure.log; false; }
+    "$CMAKE" --build $build >build.log || { cat build.log; false; }
+    expect_client $build/client_c $build/client_cpp
+  done
 }
 
 check_vendor_make() {
   copy_sources vendor_make
-  # As make runs it.
-  sh -euc ". '$environment'; make"
+  # make runs sh, and so does the sourcing here.
+  sh -euc ". '$environment'; make fixed; unset CPATH LIBRARY_PATH; make toolkit acllib fwkacllib"
   . "$environment"
-  expect_client ./toolkit ./parts ./fixed
+  expect_client ./fixed ./toolkit ./acllib ./fwkacllib
 }
 
 # A program that was linked against the vendor's libraries asks for them by their names. Stand-ins with those names serve for
