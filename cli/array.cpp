@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "cli/failure.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 
 namespace onehot::cli {
@@ -139,8 +140,7 @@ void InputArray::ThrowIfTooLarge(std::int64_t rows) const {
 }
 
 void InputArray::ReadAhead() const {
-  if (!converted() && !file_.bytes().empty())
-    ::madvise(const_cast<std::byte*>(file_.bytes().data()), file_.bytes().size(), MADV_WILLNEED);
+  if (!converted()) file_.ReadAhead();
 }
 
 namespace {
@@ -166,11 +166,13 @@ OutputArray::OutputArray(const std::string& path, const NpyElement& element, boo
   std::memcpy(file_.bytes().data(), preamble.data(), preamble.size());
 }
 
-void CopyBytes(void* to, const void* from, std::int64_t bytes) {
+void CopyBytes(void* to, const void* from, std::int64_t bytes, const std::string& label) {
+  Progress progress(label);
   for (std::int64_t begin = 0; begin < bytes; begin += kBlock) {
     ThrowIfInterrupted();
     std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
                 static_cast<std::size_t>(std::min(kBlock, bytes - begin)));
+    progress.Update(begin, bytes);
   }
 }
 

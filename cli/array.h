@@ -43,7 +43,8 @@ class InputArray {
   // smallest position whose value is not in [0, rows).
   void ThrowIfTooLarge(std::int64_t rows) const;
 
-  // Asks the system to read the file ahead: it will be needed as a whole.
+  // Brings the file into memory in one sequential pass, with a progress bar: operators read rows in the order of the
+  // indices, which a disk serves a hundred times slower. Does nothing for a file that memory would not hold.
   void ReadAhead() const;
 
  private:
@@ -72,8 +73,8 @@ class OutputArray {
 TensorLayout LayoutOf(std::string_view argument, DType dtype, bool fortran_order,
                       const std::vector<std::int64_t>& shape);
 
-// Copies, and can be interrupted while it does.
-void CopyBytes(void* to, const void* from, std::int64_t bytes);
+// Copies with a progress bar, and can be interrupted.
+void CopyBytes(void* to, const void* from, std::int64_t bytes, const std::string& label);
 
 }  // namespace onehot::cli
 

@@ -14,12 +14,12 @@ struct Options {
 };
 
 void Run(const Options& options) {
+  const Stopwatch total;
   const bool bf16 = !options.dtype.empty();
   const InputArray weight("weight", options.weight, {Use::kBits, bf16});
   const InputArray indices("indices", options.indices, {Use::kIndices, bf16});
   if (bf16 && !weight.is_void())
     throw Failure(Exit::kUsage, "--dtype: " + options.weight + " has no two-byte void elements");
-  indices.ReadAhead();
 
   Embedding problem;
   problem.weight = weight.view();
@@ -38,11 +38,14 @@ void Run(const Options& options) {
   problem.out.data = out.data();
   const Result<Plan> plan = Prepare(problem);
   ThrowIfBad(plan.status());
+  indices.ReadAhead();
+  // Fewer positions than rows need only a part of the table.
+  if (problem.N() >= problem.V()) weight.ReadAhead();
   const double seconds = RunPlan("embedding", *plan, options.flags);
   out.file().Sync();
   out.file().Publish();
   if (options.flags.explain)
-    Explain("embedding", *plan, options.flags, seconds,
+    Explain("embedding", *plan, options.flags, seconds, total,
             {{"weight", weight.Describe()}, {"indices", indices.Describe()}});
 }
 

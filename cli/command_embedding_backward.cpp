@@ -31,6 +31,7 @@ void CheckBase(const InputArray& base, const Options& options, std::int64_t D) {
 }
 
 void Run(const Options& options) {
+  const Stopwatch total;
   if (!options.counts.empty() && SameFile(options.counts, options.out))
     throw Failure(Exit::kUsage, fmt::format("--counts and --out: both name {}", options.out));
 
@@ -41,8 +42,6 @@ void Run(const Options& options) {
   if (!options.accumulate.empty()) base.emplace("accumulate", options.accumulate, InputOptions{Use::kNumbers, bf16});
   if (bf16 && !grad.is_void() && !(base && base->is_void()))
     throw Failure(Exit::kUsage, "--dtype: no file here has two-byte void elements");
-  grad.ReadAhead();
-  indices.ReadAhead();
 
   EmbeddingBackward problem;
   problem.grad = grad.view();
@@ -71,9 +70,10 @@ void Run(const Options& options) {
   }
   const Result<Plan> plan = Prepare(problem);
   ThrowIfBad(plan.status());
+  indices.ReadAhead();
+  grad.ReadAhead();
   if (base) {
-    base->ReadAhead();
-    CopyBytes(out.data(), base->view().data, base->view().numel() * SizeOf(dtype));
+    CopyBytes(out.data(), base->view().data, base->view().numel() * SizeOf(dtype), "copying " + options.accumulate);
   }
   const double seconds = RunPlan("embedding-backward", *plan, options.flags);
 
@@ -85,7 +85,7 @@ void Run(const Options& options) {
   std::vector<std::pair<std::string, std::string>> lines{{"grad", grad.Describe()}, {"indices", indices.Describe()}};
   if (base) lines.emplace_back("accumulate", base->Describe());
   lines.emplace_back("out", fmt::format("{}: {} [{}, {}]", options.out, Name(dtype), V, D));
-  Explain("embedding_backward", *plan, options.flags, seconds, lines);
+  Explain("embedding_backward", *plan, options.flags, seconds, total, lines);
 }
 
 }  // namespace

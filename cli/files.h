@@ -58,6 +58,9 @@ class InputFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {memory_.data(), size_}; }
 
+  // Reads a mapped file into memory from its start to its end, if half of the machine's memory holds it.
+  void ReadAhead() const;
+
  private:
   std::string path_;
   Mapping memory_;

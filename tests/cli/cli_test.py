@@ -433,7 +433,7 @@ class Refusals(Case):
         self.assertRegex(text, r"\nthreads +at most 1\n")
         # 3 x 2 f32 and 3 i64 in, 4 x 2 f32 out.
         self.assertRegex(text, r"\nbytes +48 bytes read, 32 bytes written\n")
-        self.assertRegex(text, r"\ntime +[\d.]+ ms, [\d.]+ GB/s")
+        self.assertRegex(text, r"\ntime +[\d.]+ ms, [\d.]+ GB/s\nwith files +[\d.]+ ms\n")
         self.assertRegex(text, r"\nworking memory +\S+ \w+\n")
         self.assertEqual(self.ok(*self.command()), "")
 
@@ -511,11 +511,11 @@ class Output(Case):
 
 class Large(Case):
     """More than 4 GiB of gradient, from a file with holes: no disk is needed, and zeros take as long as numbers."""
-    N, D = 1 << 20, 1040
+    N, D, V = 1 << 20, 1040, 2048
 
     def setUp(self):
         super().setUp()
-        self.save("i.npy", np.arange(self.N) % 10)
+        self.save("i.npy", np.arange(self.N) % self.V)
         header = np.lib.format.header_data_from_array_1_0(np.zeros((0, 0), np.float32))
         header["shape"] = (self.N, self.D)
         with open("g.npy", "wb") as file:
@@ -526,12 +526,12 @@ class Large(Case):
             file.write(gradient(2, self.D).tobytes())
         self.assertGreater(os.path.getsize("g.npy"), 1 << 32)
 
-    command = ("embedding-backward", "--grad", "g.npy", "--indices", "i.npy", "--num-weights", "10", "--out", "o.npy")
+    command = ("embedding-backward", "--grad", "g.npy", "--indices", "i.npy", "--num-weights", "2048", "--out", "o.npy")
 
     def test_beyond_4_gib(self):
         self.ok(*self.command)
-        want = np.zeros((10, self.D))
-        want[[(self.N - 2) % 10, (self.N - 1) % 10]] = gradient(2, self.D)
+        want = np.zeros((self.V, self.D))
+        want[[(self.N - 2) % self.V, (self.N - 1) % self.V]] = gradient(2, self.D)
         self.equal(np.load("o.npy"), want)
 
     def test_progress_on_a_terminal(self):
@@ -553,23 +553,28 @@ class Large(Case):
         reader.join()
         os.close(terminal)
         self.assertEqual(done.returncode, DONE, shown)
-        milliseconds = float(done.stdout.split("\ntime")[1].split()[0])
-        if milliseconds < 900:
+        run, both = (float(done.stdout.split(word)[1].split()[0]) for word in ("\ntime", "\nwith files"))
+        if both < 900:
             self.assertEqual(shown, b"")  # over before there was something to wait for
-        elif milliseconds > 1500:
-            self.assertRegex(bytes(shown), rb"\rembedding-backward \[#* *\] +\d+ %  \d+ s left")
+        elif run > 1500 or both - run > 1500:
+            self.assertRegex(bytes(shown), rb"\r(reading g.npy|embedding-backward) \[#* *\] +\d+ %  \d+ s left")
             self.assertTrue(shown.endswith(b"\r\x1b[K"), shown)
 
-    def test_interrupted_while_it_computes(self):
-        run = subprocess.Popen([ONEHOT, *self.command, "--threads", "1"], stderr=subprocess.PIPE, text=True)
-        while not glob.glob(".o.npy.*"):
-            self.assertIsNone(run.poll())
-            time.sleep(0.001)
-        time.sleep(0.05)
-        run.send_signal(signal.SIGINT)
-        _, message = run.communicate(timeout=60)
-        self.assertEqual((run.returncode, message), (130, "onehot: interrupted; nothing was written\n"))
-        self.assertEqual(sorted(os.listdir()), ["g.npy", "i.npy"])
+    def test_interrupted_while_it_works(self):
+        # Once while the file is read, once, now that it is in memory, most likely while rows are summed.
+        for delay in (0.02, 0.2):
+            run = subprocess.Popen([ONEHOT, *self.command, "--threads", "1"], stderr=subprocess.PIPE, text=True)
+            while not glob.glob(".o.npy.*"):
+                self.assertIsNone(run.poll())
+                time.sleep(0.001)
+            time.sleep(delay)
+            run.send_signal(signal.SIGINT)
+            _, message = run.communicate(timeout=60)
+            if run.returncode == DONE:  # a fast machine, or a slow test
+                os.unlink("o.npy")
+            else:
+                self.assertEqual((run.returncode, message), (130, "onehot: interrupted; nothing was written\n"))
+            self.assertEqual(sorted(os.listdir()), ["g.npy", "i.npy"])
 
     def test_input_that_is_cut_short(self):
         run = subprocess.Popen([ONEHOT, *self.command, "--threads", "1"], stderr=subprocess.PIPE, text=True)
@@ -579,7 +584,7 @@ class Large(Case):
         os.truncate("g.npy", 1 << 20)
         _, message = run.communicate(timeout=60)
         self.assertEqual(run.returncode, FILE)
-        self.assertIn("onehot: a file could not be accessed any more", message)
+        self.assertRegex(message, r"\Aonehot: [^\n]+ it was cut short during the run, or its disk failed\n\Z")
         self.assertEqual(sorted(os.listdir()), ["g.npy", "i.npy"])
 
 
