@@ -251,9 +251,9 @@ ACL_FUNC_VISIBILITY aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream
 ACL_FUNC_VISIBILITY aclError aclrtLaunchCallback(aclrtCallback fn, void* userData, aclrtCallbackBlockType blockType,
                                                  aclrtStream stream);
 
-// Waits up to `timeout` milliseconds (-1: for ever) for a callback and runs all that are there.
-// ACL_ERROR_WAIT_CALLBACK_TIMEOUT if none came, ACL_ERROR_THREAD_NOT_SUBSCRIBE if the thread subscribes to no stream.
-//
+// Waits up to `timeout` milliseconds (-1: for ever) for a callback and runs all that are there. Returns at once if the
+// thread ran one since the last call, because it would have waited for itself. ACL_ERROR_WAIT_CALLBACK_TIMEOUT if none
+// came, ACL_ERROR_THREAD_NOT_SUBSCRIBE if the thread subscribes to no stream.
 ACL_FUNC_VISIBILITY aclError aclrtProcessReport(int32_t timeout);
 
 // Callbacks launched before stay the thread's. ACL_ERROR_STREAM_NOT_SUBSCRIBE if the stream has no subscriber,

@@ -17,7 +17,8 @@ namespace {
 
 struct Subscription {
   std::uint64_t thread = 0;
-  bool ended = false;  // the thread is gone; another one may have got its id
+  bool ended = false;      // the thread is gone; another one may have got its id
+  bool ran_early = false;  // its thread ran a callback because it waited, not because it asked for one
 };
 
 // One mutex for all streams: it is taken only where callbacks or events are.
@@ -136,6 +137,8 @@ bool Await(Order& order, Lock& lock, Callbacks callbacks, Deadline deadline) {
       next = NextHere(order, callbacks[i]->stream.get());
     if (next != nullptr) {
       RunHere(order, lock, next);
+      if (const auto found = order.subscriptions.find(next->stream.get()); found != order.subscriptions.end())
+        found->second.ran_early = found->second.thread == ThisThread();
     } else if (!in_time) {
       return false;
     } else if (!deadline) {
@@ -248,7 +251,7 @@ aclError Subscribe(std::uint64_t thread, Stream& stream) {
   const Lock lock(order.mutex);
   Subscription& subscription = order.subscriptions[&stream];
   if (subscription.thread != 0 && !subscription.ended) return ACL_ERROR_REPEAT_SUBSCRIBE;
-  subscription = {thread, false};
+  subscription = {thread, false, false};
   if (thread == ThisThread()) WatchEndOfThread();
   order.changed.notify_all();
   return ACL_SUCCESS;
@@ -300,6 +303,9 @@ aclError Process(Deadline deadline) {
         RunHere(order, lock, callback);
         ran = true;
       }
+    // A callback that ran before, so that the thread would not wait for itself, is the one this call was made for.
+    for (auto& [stream, subscription] : order.subscriptions)
+      if (subscription.thread == thread && std::exchange(subscription.ran_early, false)) ran = true;
     if (ran) return ACL_SUCCESS;
     const bool subscribed = IsSubscribed(order, thread);
     const bool hopeless = !deadline && (!subscribed || __libc_single_threaded);
