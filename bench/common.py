@@ -217,18 +217,19 @@ class Side:
         return statistics.median(self.times)
 
 
+LONG_NS = 20e6  # a first run as long as this is not slower for being the first
 SLOW_NS = 200e6
 VERY_SLOW_NS = 3e9
 COLD_FAULTS = 64  # page faults of a run whose memory was not warm
 
 
 def race(sides, repeats=5):
-    """Runs the sides in turn. Each has a first run that does not count, unless it is slow and its memory was warm. Slow
+    """Runs the sides in turn. Each has a first run that does not count, unless it is long and its memory was warm. Slow
     cases run three times in all, very slow sides once, fast cases more often than `repeats`."""
     wanted, slowest = {}, 0
     for side in sides:
         ns, faults = side.once(keep=False)
-        if ns > SLOW_NS and faults < COLD_FAULTS:
+        if ns > LONG_NS and faults < COLD_FAULTS:
             side.times.append(ns)
             side.faults.append(faults)
         slowest = max(slowest, ns)
