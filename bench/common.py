@@ -19,9 +19,9 @@ import numpy as np
 MIB = 1 << 20
 GIB = 1 << 30
 
-# PyTorch allocates its result in every call. With this the memory comes from a heap that is never given back, so that its
-# pages are there already, as those of the caller's buffer are; warm_memory.cpp does the same for large blocks. NumPy's own
-# request for huge pages would give one side larger pages than the other.
+# PyTorch allocates its result in every call. With this the memory comes from a heap that is never given back, so that
+# its pages are there already, as those of the caller's buffer are; warm_memory.cpp does the same for large blocks.
+# NumPy's own request for huge pages would give one side larger pages than the other.
 WARM_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
@@ -142,8 +142,8 @@ class DType:
 
 
 class Ceilings:
-    """What the machine moves, in GB/s, for a number of threads. Shared hosts drift: measured again now and then, and the
-    latest figure counts."""
+    """What the machine moves, in GB/s, for a number of threads. Shared hosts drift: measured again now and then, and
+    the latest figure counts."""
 
     KINDS = ["read", "store", "NT store", "NT zero", "copy"]
     BYTES = 512 * MIB  # far beyond any cache; copies read one half and write the other
@@ -351,7 +351,8 @@ def last_level_cache():
 
 def openmp_runtimes():
     with open("/proc/self/maps") as maps:
-        return sorted({line.split()[-1] for line in maps if "omp" in os.path.basename(line.split()[-1]) and ".so" in line})
+        files = {line.split()[-1] for line in maps if ".so" in line}
+    return sorted(file for file in files if "omp" in os.path.basename(file))
 
 
 def describe_machine(native, torch):

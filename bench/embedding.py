@@ -45,8 +45,8 @@ class Shared:
 
 
 class Bytes:
-    """What embedding backward has to move at least, and the time that takes at the ceilings: gradients and indices read,
-    rows that are named written as data, all others as zeros."""
+    """What embedding backward has to move at least, and the time that takes at the ceilings: gradients and indices
+    read, rows that are named written as data, all others as zeros."""
 
     def __init__(self, N, V, D, size, named):
         self.read = N * (D * size + 8)
@@ -105,7 +105,8 @@ def backward_case(bench, memory, dtype, N, V, D, distribution, ids, named, threa
         "operator": "embedding_backward", "dtype": dtype.name, "N": N, "V": V, "D": D, "indices": distribution,
         "threads": threads, "implementation": native.implementation(plan).decode(),
         "instruction_set": native.instruction_set(plan).decode(), "scratch_bytes": native.scratch_bytes(plan),
-        "bytes_read": moved.read, "bytes_data": moved.data, "bytes_zero": moved.zeros, "in_cache": int(bench.fits_cache(moved.read, written)),
+        "bytes_read": moved.read, "bytes_data": moved.data, "bytes_zero": moved.zeros,
+        "in_cache": int(bench.fits_cache(moved.read, written)),
         "ns": ours.median, "ns_best": min(ours.times), "runs": len(ours.times), "ceiling_ns": ceiling,
         "GB_per_s": moved.all / ours.median, "ceiling_GB_per_s": moved.all / ceiling,
         "percent": 100 * ceiling / ours.median, "faults": max(ours.faults),
@@ -167,8 +168,8 @@ def backward(bench):
                          "leave out D = 4096 with --d 64 768")
     memory = Shared(bench.native, source, target)
 
-    print("\nEmbedding backward. MB and GB/s by the bytes that have to move; %ceil of the time they take at the rates of "
-          "this run (c: all of it fits\nthe last cache, whose rates are higher); ratio: PyTorch's time over ours.\n")
+    print("\nEmbedding backward. MB and GB/s by the bytes that have to move; %ceil of the time they take at the rates\n"
+          "of this run (c: all of it fits the last cache, whose rates are higher); ratio: PyTorch's time over ours.\n")
     backward_header(bench.threads)
     records = []
     for dtype in dtypes:
@@ -285,8 +286,8 @@ def backward_plot(records, path):
         for level in (70, 85, 100):
             axes[0][column].axhline(level, color="black", lw=0.8, ls="-" if level == 100 else ":")
         axes[0][column].set_ylim(0, highest)
-        axes[0][column].set_yticks([0, 25, 50, 70, 85, 100, 125, 150, 175, 200], [0, 25, 50, 70, 85, 100, 125, 150, 175,
-                                                                                "200\n+"])
+        ticks = [0, 25, 50, 70, 85, 100, 125, 150, 175, highest]
+        axes[0][column].set_yticks(ticks, ticks[:-1] + [f"{highest}\n+"])
         for axis in axes[:, column]:
             axis.set_xscale("log")
             axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
@@ -311,7 +312,8 @@ def backward_plot(records, path):
     print(f"wrote {path}")
 
 
-FRESH = [(2048, 50257, 768, "f32"), (16384, 50257, 768, "f32"), (16384, 50257, 768, "bf16"), (131072, 256000, 64, "f32")]
+FRESH = [(2048, 50257, 768, "f32"), (16384, 50257, 768, "f32"), (16384, 50257, 768, "bf16"),
+         (131072, 256000, 64, "f32")]
 
 
 def backward_fresh(bench):
@@ -375,7 +377,8 @@ def forward(bench):
                     dirty = lambda address, size: bench.dirty(address, size, read, out_bytes, threads)
                     ours = Side(lambda: dirty(target, out_bytes), lambda: native.timed_run(plan, threads))
                     copy_bytes = min(out_bytes, V * D * dtype.size) // 4096 * 4096
-                    copy = Side(lambda: dirty(target, out_bytes), lambda: native.sweep(4, target, source, copy_bytes, threads))
+                    copy = Side(lambda: dirty(target, out_bytes),
+                                lambda: native.sweep(4, target, source, copy_bytes, threads))
                     sides = [ours, copy]
                     if torch:
                         torch.set_num_threads(threads)

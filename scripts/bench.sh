@@ -4,7 +4,8 @@
 #   scripts/bench.sh [BUILD [OPTION...]]
 #
 #   BUILD    a tree configured with -DONEHOT_BENCH=ON, build/release if not given
-#   OPTION   for bench/bench.py, such as --quick or --dtype f32 (--help tells); a run of chosen cases leaves out latencies
+#   OPTION   for bench/bench.py, such as --quick or --dtype f32 (--help tells); a run of chosen cases leaves out the
+#            latencies
 #
 # CSV files and plots go to out/bench. Nothing else should run meanwhile, not even an editor that indexes.
 set -eu
