@@ -23,7 +23,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeast = 64 << 10;  // smaller blocks never leave the heap
 
 // A block serves requests down to an eighth of its size; else a small temporary would take the block that the result is
-// to lie in. So a process holds at most one idle block for each factor of eight.
+// to lie in.
 constexpr std::size_t kLoose = 8;
 
 struct Block {
