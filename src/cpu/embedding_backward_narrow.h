@@ -1,0 +1,166 @@
+// Narrow rows: a bucket's positions are added up in position order, into sums that stay in cache; nothing is sorted.
+#ifndef ONEHOT_CPU_EMBEDDING_BACKWARD_NARROW_H_
+#define ONEHOT_CPU_EMBEDDING_BACKWARD_NARROW_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/embedding_backward_parts.h"
+
+namespace onehot::cpu {
+
+class NarrowRows {
+ public:
+  // A row is narrow up to this many bytes of sums. Wider ones are read at the speed of memory either way, and sorting
+  // them, some 5 ns a position, is a small part of it.
+  static constexpr std::int64_t kNarrowBytes = 512;
+
+  static bool Takes(const BackwardShape& shape) {
+    return shape.dense_grad && shape.grad_positions.uniform() && shape.out.dense_columns() && shape.sum_bytes > 0 &&
+           shape.sum_bytes <= kNarrowBytes;
+  }
+
+  NarrowRows(const BackwardShape& shape, const HotRows<std::uint32_t>& hot, ScratchLayout& layout)
+      : shape_(shape),
+        hot_(hot),
+        sum_(shape.kernels.sum(shape.op.grad.dtype)),
+        finish_(shape.kernels.finish(shape.op.grad.dtype, shape.op.out.dtype)),
+        fold_sums_(shape.kernels.fold(shape.sum_dtype, shape.op.out.dtype)),
+        add_sums_(shape.kernels.fold(shape.sum_dtype, shape.sum_dtype)) {
+    if (!Takes(shape)) return;
+    // Counters come in words of 64; no bucket need be larger than the table.
+    while (std::int64_t{2} << max_shift_ <= kBucketSumBytes / row_bytes() && std::int64_t{1} << max_shift_ < shape.V)
+      ++max_shift_;
+    const std::int64_t rows = std::int64_t{1} << max_shift_;
+    slots_ = std::clamp<std::int64_t>((shape.V + rows - 1) / rows, 1, std::max(8, Processors()));
+    whole_table_ = shape.V <= slots_ * rows && shape.V * row_bytes() <= kTableSumBytes;
+    sums_ = layout.Book<std::byte>(slots_ * rows * shape.sum_bytes);
+    counts_ = layout.Book<std::uint32_t>(slots_ * rows);
+    firsts_ = layout.Book<std::uint32_t>(slots_ * rows);
+  }
+
+  // Threads that have a place for their sums.
+  int Threads(int threads) const { return static_cast<int>(std::min<std::int64_t>(threads, slots_)); }
+
+  int max_shift() const { return max_shift_; }
+
+  // The bucket size: the whole table if one thread can keep it in cache, else as large as fits, but several buckets for
+  // each thread. Or -1, if that would be more buckets than `most`.
+  int Shift(int threads, std::int64_t most) const {
+    int shift = max_shift_;
+    if (threads == 1 && whole_table_) {
+      while (std::int64_t{1} << shift < shape_.V) ++shift;
+      return shift;
+    }
+    while (threads > 1 && shift > 6 && shape_.V >> shift < 4 * threads) --shift;
+    return (shape_.V - 1) >> shift < most ? shift : -1;
+  }
+
+  // Writes rows [first, end) from the positions that name them, which are `entries` or, if that is null, all positions
+  // in order with their `rows`.
+  void Bucket(BackwardJob& job, std::int64_t first, std::int64_t end, const RowEntry* entries,
+              const std::uint32_t* rows, std::int64_t count, int thread) const {
+    const std::int64_t offset = std::int64_t{thread} << max_shift_;
+    std::uint32_t* const counts = job.scratch.Get(counts_).data() + offset;
+    std::uint32_t* const firsts = job.scratch.Get(firsts_).data() + offset;
+    std::byte* const sums = job.scratch.Get(sums_).data() + offset * shape_.sum_bytes;
+    std::fill_n(counts, (end - first + 63) / 64 * 64, 0u);
+    Context context{*this, job, first, firsts};
+    SumTask task{.entries = entries,
+                 .rows = rows,
+                 .first_position = 0,
+                 .count = count,
+                 .first_row = static_cast<std::uint32_t>(first),
+                 .grad = job.grad.base,
+                 .grad_stride = job.grad.stride,
+                 .columns = shape_.D,
+                 .counts = counts,
+                 .firsts = firsts,
+                 .sums = sums,
+                 .chunk_done = ChunkDone,
+                 .context = &context};
+    if (entries != nullptr) {
+      sum_(task);
+    } else {
+      for (std::int64_t done = 0; done < count && !job.progress.stopped(); done += kPiece) {
+        task.rows = rows + done;
+        task.first_position = static_cast<std::uint32_t>(done);
+        task.count = std::min(kPiece, count - done);
+        sum_(task);
+        job.progress.Advance(task.count * shape_.position_cost(), thread);
+      }
+    }
+    if (shape_.op.counts)
+      for (std::int64_t r = 0; r < end - first; ++r) shape_.out.Count(first + r, first + r + 1, counts[r]);
+    finish_({.rows = end - first,
+             .columns = shape_.D,
+             .counts = counts,
+             .firsts = firsts,
+             .sums = sums,
+             .grad = job.grad.base,
+             .grad_stride = job.grad.stride,
+             .out = shape_.out.Row(first),
+             .out_stride = shape_.out.row_stride(),
+             .padding = shape_.padding >= first && shape_.padding < end ? shape_.padding - first : -1,
+             .scale = shape_.op.scale_grad_by_freq,
+             .accumulate = shape_.op.accumulate,
+             .stream = shape_.out.stream_rows(),
+             .zero_stream = shape_.out.stream_zeros(),
+             .hot = FinishHot,
+             .context = &context});
+  }
+
+ private:
+  // Sums of one bucket: a quarter of the 1 MiB L2 of current server cores; the gradient streams through the rest.
+  static constexpr std::int64_t kBucketSumBytes = 256 << 10;
+  // A table up to this size is summed whole on one thread: its sums may spill into L3, but 2.5 ns a position are saved.
+  static constexpr std::int64_t kTableSumBytes = 2 << 20;
+  // Positions added between two looks at the progress callback: some 0.1 ms.
+  static constexpr std::int64_t kPiece = 1 << 16;
+
+  struct Context {
+    const NarrowRows& self;
+    BackwardJob& job;
+    std::int64_t first;
+    std::uint32_t* firsts;
+  };
+
+  std::int64_t row_bytes() const { return shape_.sum_bytes + 8; }  // a sum, its count, and its first occurrence
+
+  // The sum of a row's chunks so far is kept aside; its place replaces the first occurrence, which only rows named once
+  // need.
+  static void ChunkDone(void* opaque, std::uint32_t row, std::uint32_t occurrences, const std::byte* sum) {
+    const auto& [self, job, first, firsts] = *static_cast<const Context*>(opaque);
+    if (occurrences == kChunk) {
+      firsts[row] = static_cast<std::uint32_t>(self.hot_.KeepChunk(job));
+      std::memcpy(self.hot_.Sum(job, firsts[row]), sum, static_cast<std::size_t>(self.shape_.sum_bytes));
+    } else {
+      std::byte* const total = self.hot_.Sum(job, firsts[row]);
+      const std::array<const std::byte*, 2> terms = {total, sum};
+      self.add_sums_({.rows = terms.data(), .count = 2, .columns = self.shape_.D, .out = total});
+    }
+  }
+
+  static void FinishHot(void* opaque, std::int64_t row, std::uint32_t occurrences, const std::byte* sum) {
+    const auto& [self, job, first, firsts] = *static_cast<const Context*>(opaque);
+    const std::array<const std::byte*, 2> terms = {self.hot_.Sum(job, firsts[row]), sum};
+    self.shape_.out.Fold(first + row, self.fold_sums_, terms.data(), 2, occurrences);
+  }
+
+  const BackwardShape& shape_;
+  const HotRows<std::uint32_t>& hot_;
+  void (*const sum_)(const SumTask&);
+  void (*const finish_)(const FinishTask&);
+  const FoldFunction fold_sums_, add_sums_;
+  int max_shift_ = 6;
+  std::int64_t slots_ = 1;
+  bool whole_table_ = false;
+  Piece<std::byte> sums_;
+  Piece<std::uint32_t> counts_, firsts_;
+};
+
+}  // namespace onehot::cpu
+
+#endif  // ONEHOT_CPU_EMBEDDING_BACKWARD_NARROW_H_
