@@ -204,11 +204,10 @@ TEST(Concurrency, TwoPlansOverSharedInputs) {
   }
 }
 
-// A plan whose problem has no positions to read writes zeros: V * D of them from each of two threads would race, so the
-// one plan that two threads run here fails before it writes.
+// One plan on two threads with a scratch for each. It fails before it writes, so that the outputs, which are shared,
+// are no race.
 TEST(Concurrency, OnePlanOnTwoThreads) {
   BackwardProblem problem = MakeProblem({.N = 20000, .V = 300, .D = 4});
-  SetIndices(problem.indices, Indices(Spread::kUniform, 20000, 300, 4));
   problem.indices.SetValue(19999, 300);
   for (const Target& target : Targets<EmbeddingBackward>()) {
     SCOPED_TRACE(target.name());
@@ -226,8 +225,17 @@ TEST(Concurrency, OnePlanOnTwoThreads) {
   }
 }
 
-#if !defined(__SANITIZE_THREAD__)
-// The outputs are shared too: both runs store the same bits.
+// clang says __has_feature, GCC defines a macro.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ONEHOT_TEST_UNDER_TSAN
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define ONEHOT_TEST_UNDER_TSAN
+#endif
+
+#if !defined(ONEHOT_TEST_UNDER_TSAN)
+// Both runs store the same bits in the same places: a race by the letter, so not for TSan.
 TEST(Concurrency, OnePlanOnTwoThreadsWritesTheRightBits) {
   BackwardProblem problem = MakeProblem({.N = 5000, .V = 300, .D = 24, .spread = Spread::kZipf, .counts = true});
   const PromisedBits promise = Promise(problem.op());
@@ -249,6 +257,8 @@ TEST(Concurrency, OnePlanOnTwoThreadsWritesTheRightBits) {
 
 // ---- progress
 
+// Only the calling thread reports, of what all of them did. On a loaded machine the others may leave it nothing to do,
+// so how often it reports is certain only where it is alone.
 TEST(Progress, RisesToTheTotalAndNoFurther) {
   BackwardProblem problem = MakeProblem({.N = 60000, .V = 4000, .D = 64, .spread = Spread::kZipf});
   const PromisedBits promise = Promise(problem.op());
@@ -271,9 +281,10 @@ TEST(Progress, RisesToTheTotalAndNoFurther) {
         return true;
       };
       EXPECT_OK(RunOn(target, problem.op(), options));
-      EXPECT_GT(calls, 1);
       EXPECT_TRUE(HasBits(problem.out, promise));
-      EXPECT_TRUE(threads > 1 || last == last_total);  // alone, the caller sees all of it
+      if (threads > 1) continue;
+      EXPECT_GT(calls, 1);
+      EXPECT_EQ(last, last_total);
     }
   }
 }
@@ -293,10 +304,12 @@ TEST(Progress, FalseStopsTheRun) {
         return false;
       };
       const Status status = RunOn(target, problem.op(), options);
-      EXPECT_EQ(status.code(), Code::kCancelled);
-      EXPECT_FALSE(status.message().empty());
-      EXPECT_GE(calls, 1);
-      EXPECT_LT(done_at_last, total_at_last);
+      EXPECT_EQ(status.code(), calls > 0 ? Code::kCancelled : Code::kOk);
+      EXPECT_EQ(status.message().empty(), calls == 0);
+      if (threads == 1) {
+        EXPECT_EQ(calls, 1);
+        EXPECT_LT(done_at_last, total_at_last);
+      }
       // A cancelled plan runs again, and right.
       EXPECT_OK(RunOn(target, problem.op(), Threads(threads)));
       EXPECT_TRUE(HasBits(problem.out, Promise(problem.op())));
@@ -312,7 +325,7 @@ TEST(Progress, EmbeddingReportsAndStops) {
     if (target.is_ref()) continue;
     SCOPED_TRACE(target.name());
     std::int64_t calls = 0, last = 0;
-    RunOptions options = Threads(2);
+    RunOptions options = Threads(1);
     options.progress = [&](std::int64_t done, std::int64_t total) {
       EXPECT_GE(done, last);
       EXPECT_LE(done, total);
