@@ -16,4 +16,6 @@ if(TARGET onehot_cli)
     add_test(NAME cli.${group} COMMAND ${ONEHOT_PYTHON_NUMPY} ${CMAKE_CURRENT_LIST_DIR}/cli_test.py ${group})
     set_tests_properties(cli.${group} PROPERTIES TIMEOUT 300 ENVIRONMENT "ONEHOT=$<TARGET_FILE:onehot_cli>")
   endforeach()
+  # Takes 4 GiB of page cache, and times what it does.
+  set_tests_properties(cli.Large PROPERTIES RUN_SERIAL TRUE)
 endif()
