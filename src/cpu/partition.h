@@ -51,8 +51,12 @@ class Partition {
     ParallelFor(threads, blocks_, [&](std::int64_t b, int) {
       const std::int64_t begin = std::min(b * block_, at_.count), end = std::min(begin + block_, at_.count);
       bad[b] = LoadRows(indices_, at_, V_, begin, end, rows + begin);
-      if (bad[b] >= 0 || buckets <= 1) return;
+      if (bad[b] >= 0 || buckets == 0) return;
       Index* const count = counts + b * buckets;
+      if (buckets == 1) {
+        *count = static_cast<Index>(end - begin);
+        return;
+      }
       std::fill_n(count, buckets, Index{0});
       for (std::int64_t i = begin; i < end; ++i) ++count[rows[i] >> shift];
     });
