@@ -352,6 +352,18 @@ TEST_F(CallbackTest, CallbackThatUsesItsStream) {
   EXPECT_EQ(inner, 0);
 }
 
+// One that does not block is no obstacle for what it waits for.
+TEST_F(CallbackTest, CallbackThatWaitsForTheNext) {
+  alarm(20);
+  ASSERT_DONE(aclrtSubscribeReport(Self(), stream_));
+  EXPECT_DONE(aclrtLaunchCallback([](void* stream) { EXPECT_DONE(aclrtSynchronizeStream(stream)); }, stream_,
+                                  ACL_CALLBACK_NO_BLOCK, stream_));
+  EXPECT_DONE(Launch(1, ACL_CALLBACK_BLOCK, stream_));
+  EXPECT_DONE(aclrtProcessReport(0));
+  EXPECT_EQ(trace_.Numbers(), std::vector<int>{1});
+  alarm(0);
+}
+
 TEST_F(CallbackTest, CallbackThatLaunchesTheNext) {
   ASSERT_DONE(aclrtSubscribeReport(Self(), stream_));
   static int runs;

@@ -2,6 +2,8 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/aclnn/runtime.h"
@@ -35,6 +37,8 @@ TEST(Memory, MallocGivesAlignedWritableBlocks) {
 
 TEST(Memory, MallocRefuses) {
   void* block = &block;
+  size_t free = 0, total = 0;
+  ASSERT_DONE(aclrtGetMemInfo(ACL_HBM_MEM, &free, &total));
   EXPECT_REFUSED(100000, aclrtMalloc(&block, 0, ACL_MEM_MALLOC_HUGE_FIRST), "aclrtMalloc: size must not be 0");
   EXPECT_REFUSED(100000, aclrtMallocAlign32(&block, 0, ACL_MEM_MALLOC_HUGE_FIRST), "aclrtMallocAlign32: size");
   EXPECT_REFUSED(100000, aclrtMallocCached(&block, 0, ACL_MEM_MALLOC_HUGE_FIRST), "aclrtMallocCached: size");
@@ -43,7 +47,7 @@ TEST(Memory, MallocRefuses) {
   EXPECT_REFUSED(100000, aclrtMallocHost(nullptr, 8), "hostPtr must not be null");
   EXPECT_REFUSED(100000, aclrtMalloc(&block, 8, static_cast<aclrtMemMallocPolicy>(8)), "policy must be");
   EXPECT_REFUSED(100000, aclrtMalloc(&block, 8, static_cast<aclrtMemMallocPolicy>(-1)), "policy must be");
-  for (const size_t size : {kMax, kMax - 63, kMax / 2, size_t{1} << 46}) {
+  for (const size_t size : {kMax, kMax - 63, kMax / 2, size_t{1} << 46, total + 1}) {
     EXPECT_REFUSED(207001, aclrtMalloc(&block, size, ACL_MEM_MALLOC_HUGE_FIRST), std::to_string(size));
     EXPECT_REFUSED(207001, aclrtMallocHost(&block, size), std::to_string(size));
   }
@@ -152,6 +156,30 @@ TEST(Memory, Copy2d) {
   EXPECT_REFUSED(100000, aclrtMemcpy2dAsync(block.data, 7, source, 12, 3, 5, h2d, source), "is not a live stream");
   EXPECT_DONE(aclrtMemcpy2d(block.data, 7, source, 12, 0, kMax, h2d));
   EXPECT_DONE(aclrtMemcpy2d(block.data, 7, source, 12, 7, 0, h2d));
+}
+
+TEST(Memory, ManyThreads) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([t] {
+      for (size_t i = 1; i <= 200; ++i) {
+        void* block = nullptr;
+        aclrtStream stream = nullptr;
+        aclrtEvent event = nullptr;
+        EXPECT_DONE(aclrtMalloc(&block, i, ACL_MEM_MALLOC_HUGE_FIRST));
+        EXPECT_DONE(aclrtCreateStream(&stream));
+        EXPECT_DONE(aclrtCreateEvent(&event));
+        EXPECT_DONE(aclrtMemsetAsync(block, i, t, i, stream));
+        EXPECT_DONE(aclrtRecordEvent(event, stream));
+        EXPECT_DONE(aclrtStreamWaitEvent(nullptr, event));
+        EXPECT_EQ(static_cast<const char*>(block)[i - 1], t);
+        EXPECT_EQ(aclrtMemset(block, i + 1, t, i + 1), 100000);
+        EXPECT_DONE(aclrtDestroyEvent(event));
+        EXPECT_DONE(aclrtDestroyStream(stream));
+        EXPECT_DONE(aclrtFree(block));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(Memory, InfoIsTheMachines) {
