@@ -31,11 +31,7 @@ Result<Plan> MakePlan(Arguments<3> arguments, Product product) {
     if (out.layout.dim(axis) != indices.layout.dim(axis))
       return Status::Error(Code::kBadShape, fmt::format("out: axis {} must be as long as that of indices, {}, is {}",
                                                         axis, indices.layout.dim(axis), out.layout.dim(axis)));
-  Embedding problem;
-  problem.weight = weight.view();
-  problem.indices = indices.view();
-  problem.out = out.view();
-  return Prepare(problem);
+  return Prepare(Embedding{.weight = weight.view(), .indices = indices.view(), .out = out.view()});
 }
 
 }  // namespace

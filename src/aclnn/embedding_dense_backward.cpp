@@ -53,10 +53,7 @@ Result<Plan> MakePlan(Arguments<3> arguments, const Attributes& attributes, Prod
                       widest, rows, Name(product), width));
   }
 
-  EmbeddingBackward problem;
-  problem.grad = grad.view();
-  problem.indices = indices.view();
-  problem.out = out.view();
+  EmbeddingBackward problem{.grad = grad.view(), .indices = indices.view(), .out = out.view()};
   if (attributes.padding_idx < attributes.num_weights)  // else none: clients say so in several ways (contract 7.10)
     problem.padding_idx = static_cast<std::int64_t>(attributes.padding_idx);
   problem.scale_grad_by_freq = attributes.scale_grad_by_freq;

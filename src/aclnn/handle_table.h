@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,19 @@ enum class HandleKind : std::uint8_t {
   kTensorList = 11,
   kScalarList = 13,
   kExecutor = 15,
+};
+
+// A lock that is held for tens of nanoseconds and nearly always free. A call of two phases takes about seven of them,
+// and each costs half of what a mutex does.
+class SpinLock {
+ public:
+  void lock() {
+    while (held_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  }
+  void unlock() { held_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> held_{false};
 };
 
 // Threads add to a shard each, so that they rarely meet at a lock. Shards for as many threads as usually call at once.
@@ -49,7 +63,7 @@ class HandleTable {
   void* Add(T value) {
     const std::uint32_t at = ThisThreadsShard();
     Shard& shard = shards_[at];
-    const std::lock_guard lock(shard.mutex);
+    const std::lock_guard lock(shard.lock);
     std::uint32_t place = shard.free;
     if (place != kNone) {
       shard.free = shard.slots[place].next_free;
@@ -104,7 +118,7 @@ class HandleTable {
     bool live = false;
   };
   struct alignas(64) Shard {
-    std::mutex mutex;
+    SpinLock lock;
     std::vector<Slot> slots;
     std::uint32_t free = kNone;
   };
@@ -115,7 +129,7 @@ class HandleTable {
     if ((ticket & 15) != static_cast<std::uint64_t>(kKind)) return false;
     Shard& shard = shards_[ticket >> 4 & 15];
     const std::uint32_t place = static_cast<std::uint32_t>(ticket) >> 8;
-    const std::lock_guard lock(shard.mutex);
+    const std::lock_guard lock(shard.lock);
     if (place >= shard.slots.size()) return false;
     Slot& slot = shard.slots[place];
     if (!slot.live || slot.uses != ticket >> 32) return false;

@@ -1,7 +1,9 @@
 # Metadata, executors and operators, through the C face alone. OpenMP is there to set the number of threads.
-onehot_test(aclnn_operators LIBS onehot_aclnn OpenMP::OpenMP_CXX SOURCES
+onehot_test(aclnn_operators_test LIBS onehot_aclnn OpenMP::OpenMP_CXX SOURCES
   aclnn/embedding_dense_backward_refusals_test.cpp
   aclnn/embedding_dense_backward_test.cpp
   aclnn/embedding_test.cpp
   aclnn/executor_test.cpp
   aclnn/meta_test.cpp)
+# The glue between the two phases, on an operator of the test's own.
+onehot_test(aclnn_operator_internal_test LIBS onehot_aclnn_objects SOURCES aclnn/operator_test.cpp)
