@@ -11,10 +11,14 @@ if(TARGET onehot_cli)
     message(FATAL_ERROR "${ONEHOT_PYTHON_NUMPY} has no NumPy: install python3-numpy (scripts/install-deps does), or set "
                         "ONEHOT_PYTHON_NUMPY")
   endif()
-  # One entry for each class of the script: they run side by side.
-  foreach(group Backward Formats Indices Forward BadFiles Refusals Output Large)
-    add_test(NAME cli.${group} COMMAND ${ONEHOT_PYTHON_NUMPY} ${CMAKE_CURRENT_LIST_DIR}/cli_test.py ${group})
-    set_tests_properties(cli.${group} PROPERTIES TIMEOUT 300 ENVIRONMENT "ONEHOT=$<TARGET_FILE:onehot_cli>")
+  # One entry for each class of the scripts: they run side by side.
+  foreach(group operators.Backward operators.Formats operators.Indices operators.Forward files.BadFiles files.Refusals
+                files.Output files.Large)
+    string(REPLACE "." "_test.py;" script_and_class ${group})
+    list(GET script_and_class 0 script)
+    list(GET script_and_class 1 class)
+    add_test(NAME cli.${class} COMMAND ${ONEHOT_PYTHON_NUMPY} -B ${CMAKE_CURRENT_LIST_DIR}/${script} ${class})
+    set_tests_properties(cli.${class} PROPERTIES TIMEOUT 300 ENVIRONMENT "ONEHOT=$<TARGET_FILE:onehot_cli>")
   endforeach()
   # Takes 4 GiB of page cache, and times what it does.
   set_tests_properties(cli.Large PROPERTIES RUN_SERIAL TRUE)
