@@ -142,13 +142,13 @@ struct ExecutorAccess {
       if (counted++ != index) continue;
       if (!argument.given)
         return FailPhase(ACLNN_ERR_PARAM_INVALID,
-                         fmt::format("index: {} is {}, which this call has not", index, argument.name));
+                         fmt::format("index: {} is {}, which this call was not given", index, argument.name));
       argument.base = address;
       executor.bound_ = false;
       return ACLNN_SUCCESS;
     }
     return FailPhase(ACLNN_ERR_PARAM_INVALID,
-                     fmt::format("index: must be in [0, {}), the {} tensors of {}, is {}", counted,
+                     fmt::format("index: must be in [0, {}), the {}tensors of {}, is {}", counted,
                                  !role                   ? ""
                                  : *role == Role::kInput ? "input "
                                                          : "output ",

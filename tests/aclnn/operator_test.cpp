@@ -105,7 +105,7 @@ TEST(Operator, AddressesCountAbsentTensors) {
   aclTensor* any = call.out_tensor;
   TakeMessage();
   EXPECT_EQ(aclSetTensorAddr(call.executor, 0, any, other.data()), ACLNN_ERR_PARAM_INVALID);
-  EXPECT_THAT(TakeMessage(), HasSubstr("index: 0 is ignored, which this call has not"));
+  EXPECT_THAT(TakeMessage(), HasSubstr("index: 0 is ignored, which this call was not given"));
   EXPECT_EQ(aclSetTensorAddr(call.executor, 2, any, other.data()), ACLNN_ERR_PARAM_INVALID);
   EXPECT_EQ(aclSetTensorAddr(call.executor, 5, any, other.data()), ACLNN_ERR_PARAM_INVALID);
   EXPECT_EQ(aclSetInputTensorAddr(call.executor, 4, any, other.data()), ACLNN_ERR_PARAM_INVALID);
