@@ -15,7 +15,6 @@ namespace {
 // In the order of Product.
 constexpr std::array<const char*, 4> kNames = {"Ascend910A", "Ascend910B", "Ascend910_93", "Ascend950"};
 
-// A plain walk: phase 1 asks on every call, and getenv costs a string comparison for every variable.
 std::string_view SocVariable() {
   constexpr std::string_view kPrefix = "ONEHOT_SOC=";
   if (environ == nullptr) return {};
@@ -25,6 +24,16 @@ std::string_view SocVariable() {
   return {};
 }
 
+// The environment's pointers in one number. Setting, changing or removing a variable makes another: strings there are
+// not edited in place.
+std::uintptr_t EnvironmentState() {
+  std::uintptr_t state = reinterpret_cast<std::uintptr_t>(environ);
+  if (environ == nullptr) return state;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    state += reinterpret_cast<std::uintptr_t>(*variable);
+  return state;
+}
+
 }  // namespace
 
 const char* Name(Product product) {
@@ -32,10 +41,20 @@ const char* Name(Product product) {
 }
 
 onehot::Result<Product> CurrentProduct() {
+  // Every phase 1 asks. Adding up the pointers takes a third of the time of looking behind each of them.
+  struct Known {
+    std::uintptr_t state = 0;
+    Product product = Product::kAscend910B;
+  };
+  thread_local Known known;
+  const std::uintptr_t state = EnvironmentState();
+  if (state == known.state && state != 0) return known.product;
   const std::string_view name = SocVariable();
-  if (name.empty()) return Product::kAscend910B;
   for (std::size_t place = 0; place < kNames.size(); ++place)
-    if (name == kNames[place]) return static_cast<Product>(place);
+    if (name == kNames[place] || (name.empty() && static_cast<Product>(place) == Product::kAscend910B)) {
+      known = {state, static_cast<Product>(place)};
+      return known.product;
+    }
   return Status::Error(Code::kBadArgument,
                        fmt::format("ONEHOT_SOC: must be one of {}, is {}", fmt::join(kNames, ", "), name));
 }
