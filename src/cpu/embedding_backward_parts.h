@@ -89,6 +89,7 @@ class HotRows {
   void Note(BackwardJob& job, std::int64_t v, std::int64_t begin, std::int64_t count) const {
     const std::int64_t chunks = (count + kChunk - 1) / kChunk;
     const std::int64_t place = job.hot_rows.fetch_add(1), chunk = job.chunks.fetch_add(chunks);
+    job.progress.Postpone(count * shape_.position_cost());
     job.scratch.Get(rows_)[static_cast<std::size_t>(place)] = {static_cast<Index>(v), static_cast<Index>(begin),
                                                                static_cast<Index>(count), static_cast<Index>(chunk)};
     for (std::int64_t c = chunk; c < chunk + chunks; ++c)
@@ -102,7 +103,7 @@ class HotRows {
     const std::byte** const sum_rows = job.scratch.Get(sum_rows_).data();
     const FoldFunction fold_chunk = shape_.kernels.fold(shape_.op.grad.dtype, shape_.sum_dtype);
     const FoldFunction fold_sums = shape_.kernels.fold(shape_.sum_dtype, shape_.op.out.dtype);
-    ParallelFor(job.threads, job.chunks, [&](std::int64_t chunk, int) {
+    ParallelFor(job.threads, job.chunks, [&](std::int64_t chunk, int thread) {
       if (owners[chunk] == kNoOwner || job.progress.stopped()) return;
       const Row& row = rows[owners[chunk]];
       const std::int64_t offset = (chunk - static_cast<std::int64_t>(row.chunk)) * kChunk;
@@ -112,6 +113,7 @@ class HotRows {
         terms[static_cast<std::size_t>(i)] = job.grad[order[static_cast<std::int64_t>(row.begin) + offset + i]];
       sum_rows[chunk] = Sum(job, chunk);
       fold_chunk({.rows = terms.data(), .count = count, .columns = shape_.D, .out = Sum(job, chunk)});
+      job.progress.Advance(count * shape_.position_cost(), thread);
     });
     if (job.progress.stopped()) return;
     ParallelFor(job.threads, job.hot_rows, [&](std::int64_t place, int) {

@@ -35,12 +35,20 @@ class Progress {
   void Advance(std::int64_t cost, int thread) {
     if (!callback_) return;
     const std::int64_t done = done_.fetch_add(cost, std::memory_order_relaxed) + cost;
-    if (thread == 0 && !callback_(std::min(done, total_), total_)) stopped_.store(true, std::memory_order_relaxed);
+    if (thread != 0 || stopped()) return;
+    reported_ = std::clamp(done, reported_, total_);  // never backwards, whatever was postponed meanwhile
+    if (!callback_(reported_, total_)) stopped_.store(true, std::memory_order_relaxed);
+  }
+
+  // Before the task that contains it advances: so much of it is left to a later one.
+  void Postpone(std::int64_t cost) {
+    if (callback_) done_.fetch_sub(cost, std::memory_order_relaxed);
   }
 
  private:
   const std::function<bool(std::int64_t, std::int64_t)>& callback_;
   const std::int64_t total_;
+  std::int64_t reported_ = 0;  // thread 0's
   std::atomic<std::int64_t> done_{0};
   std::atomic<bool> stopped_{false};
 };

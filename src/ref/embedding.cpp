@@ -11,14 +11,20 @@
 namespace onehot::ref {
 namespace {
 
-// Calls visit(position, row) for every position, in order. Stops at the first row outside [0, rows) with its error.
+// Positions between two looks at the progress callback, which then costs next to nothing.
+constexpr std::int64_t kReport = 1024;
+
+// Calls visit(position, row) for every position, in order. Stops at the first row outside [0, rows) with its error, and
+// where the caller wants to stop.
 template <class F>
-Status ForEachIndex(const ConstTensorView& indices, std::int64_t rows, F&& visit) {
+Status ForEachIndex(const ConstTensorView& indices, std::int64_t rows, const RunOptions& options, F&& visit) {
   const Positions at = Flatten(indices, indices.rank);
   return ForDType(IndexTypes{}, indices.dtype, [&]<class I>() -> Status {
     for (std::int64_t i = 0; i < at.count; ++i) {
       const std::int64_t row = RowOf(static_cast<const I*>(indices.data)[at.Offset(i)]);
       if (row < 0 || row >= rows) return BadIndex("indices", indices, i, rows);
+      if (options.progress && i % kReport == kReport - 1 && !options.progress(i, at.count))
+        return Status::Error(Code::kCancelled, "cancelled: out is undefined");
       visit(i, row);
     }
     return Status::Ok();
@@ -38,7 +44,7 @@ class EmbeddingBackwardPlan final : public PlanBody {
 
  private:
   template <class G, class O>
-  Status RunAs(Scratch scratch) const {
+  Status RunAs(Scratch scratch, const RunOptions& options) const {
     const auto sum = scratch.Get(sum_);
     const auto count = scratch.Get(count_), last = scratch.Get(last_);
     const std::int64_t V = op_.V(), D = op_.D(), step = op_.grad.stride(-1);
@@ -48,17 +54,20 @@ class EmbeddingBackwardPlan final : public PlanBody {
     };
     std::ranges::fill(sum, 0.0);
     std::ranges::fill(count, 0);
-    if (Status bad = ForEachIndex(op_.indices, V,
+    if (Status bad = ForEachIndex(op_.indices, V, {},
                                   [&](std::int64_t i, std::int64_t v) {
                                     ++count[static_cast<std::size_t>(v)];
                                     last[static_cast<std::size_t>(v)] = i;
                                   });
         !bad.ok())
       return bad;
-    // Every value is known to be good.
-    (void)ForEachIndex(op_.indices, V, [&](std::int64_t i, std::int64_t v) {
-      for (std::int64_t c = 0; c < D; ++c) sum[static_cast<std::size_t>(v * D + c)] += Widen(grad(i, c));
-    });
+    if (Status stopped = ForEachIndex(op_.indices, V, options,
+                                      [&](std::int64_t i, std::int64_t v) {
+                                        for (std::int64_t c = 0; c < D; ++c)
+                                          sum[static_cast<std::size_t>(v * D + c)] += Widen(grad(i, c));
+                                      });
+        !stopped.ok())
+      return stopped;
     for (std::int64_t v = 0; v < V; ++v) {
       const std::int64_t n = count[static_cast<std::size_t>(v)];
       const bool contributes = n > 0 && v != PaddingRow(op_);
@@ -93,10 +102,10 @@ class EmbeddingBackwardPlan final : public PlanBody {
 };
 
 // Below RunAs: clang 14 leaves a member template out that a lambda calls above its body.
-Status EmbeddingBackwardPlan::Run(Scratch scratch, const RunOptions&) const {
+Status EmbeddingBackwardPlan::Run(Scratch scratch, const RunOptions& options) const {
   return ForDType(GradientTypes{}, op_.grad.dtype, [&]<class G>() -> Status {
-    if (op_.out.dtype == op_.grad.dtype) return RunAs<G, G>(scratch);
-    return RunAs<G, float>(scratch);
+    if (op_.out.dtype == op_.grad.dtype) return RunAs<G, G>(scratch, options);
+    return RunAs<G, float>(scratch, options);
   });
 }
 
@@ -104,14 +113,14 @@ class EmbeddingPlan final : public PlanBody {
  public:
   explicit EmbeddingPlan(const Embedding& op) : op_(op) {}
 
-  Status Run(Scratch, const RunOptions&) const override {
-    if (Status bad = ForEachIndex(op_.indices, op_.V(), [](std::int64_t, std::int64_t) {}); !bad.ok()) return bad;
+  Status Run(Scratch, const RunOptions& options) const override {
+    if (Status bad = ForEachIndex(op_.indices, op_.V(), {}, [](std::int64_t, std::int64_t) {}); !bad.ok()) return bad;
     const auto size = static_cast<std::size_t>(SizeOf(op_.weight.dtype));
     const Positions out_rows = Flatten(op_.out, op_.out.rank - 1);
     const auto address = [&](auto* data, std::int64_t offset) {
       return data + offset * static_cast<std::int64_t>(size);
     };
-    return ForEachIndex(op_.indices, op_.V(), [&](std::int64_t i, std::int64_t v) {
+    return ForEachIndex(op_.indices, op_.V(), options, [&](std::int64_t i, std::int64_t v) {
       for (std::int64_t c = 0; c < op_.D(); ++c)
         std::memcpy(address(static_cast<std::byte*>(op_.out.data), out_rows.Offset(i) + c * op_.out.stride(-1)),
                     address(static_cast<const std::byte*>(op_.weight.data),
