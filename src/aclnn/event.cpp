@@ -93,8 +93,9 @@ aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t) {
 
 aclError aclrtDestroyEvent(aclrtEvent event) {
   return Call(__func__, [&](const char* call) {
-    if (FindEvent(call, "event", event) == nullptr) return ACL_ERROR_INVALID_PARAM;
-    LiveEvents().Remove(event);
+    if (event == nullptr) return RefuseNull(call, "event");
+    if (LiveEvents().Remove(event) == nullptr)
+      return RefuseArgument(call, fmt::format("event {} is not a live event", event));
     return ACL_SUCCESS;
   });
 }
