@@ -60,7 +60,8 @@ HWY_INLINE hn::Vec<D> LoadWide(D d, const F16* p) {
 
 template <class D, class T>
 HWY_INLINE void StoreVector(hn::Vec<D> v, [[maybe_unused]] D d, T* p, bool stream) {
-  if (stream) {
+  // Highway 1.0.3 streams 16 bytes even where the vector has fewer.
+  if (stream && hn::Lanes(d) * sizeof(T) >= 16) {
     hn::Stream(v, d, p);
   } else {
     hn::StoreU(v, d, p);
