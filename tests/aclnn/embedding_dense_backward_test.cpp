@@ -192,6 +192,26 @@ TEST(EmbeddingDenseBackward, IndexOfNoDimensionsIsOnePosition) {
   }
 }
 
+// Storage shapes as clients make them: all elements as one number, fewer than the view needs, none behind a count.
+TEST(EmbeddingDenseBackward, StorageShapesAreNotLookedAt) {
+  const std::int64_t all = 15, few = 1, dims[][2] = {{4, 3}, {5, 3}}, positions = 4;
+  for (const std::int64_t* storage : {&all, &few, static_cast<const std::int64_t*>(nullptr)}) {
+    Good good;
+    aclTensor* grad = aclCreateTensor(dims[0], 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, storage, 1, good.grad.data());
+    aclTensor* indices =
+        aclCreateTensor(&positions, 1, ACL_INT64, nullptr, 0, ACL_FORMAT_ND, storage, 1, good.indices.data());
+    aclTensor* out = aclCreateTensor(dims[1], 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, storage, 1, good.out.data());
+    const Outcome outcome = RunBothPhases(
+        [&](std::uint64_t* size, aclOpExecutor** executor) {
+          return aclnnEmbeddingDenseBackwardGetWorkspaceSize(grad, indices, 5, kNone, false, out, size, executor);
+        },
+        aclnnEmbeddingDenseBackward);
+    EXPECT_EQ(outcome.phase2, ACLNN_SUCCESS) << outcome.message;
+    good.ExpectRight();
+    for (aclTensor* tensor : {grad, indices, out}) EXPECT_EQ(aclDestroyTensor(tensor), ACLNN_SUCCESS);
+  }
+}
+
 TEST(EmbeddingDenseBackward, EveryPlainFormat) {
   for (const aclFormat format : {ACL_FORMAT_ND, ACL_FORMAT_NC, ACL_FORMAT_NCL, ACL_FORMAT_NCHW, ACL_FORMAT_NHWC,
                                  ACL_FORMAT_HWCN, ACL_FORMAT_NCDHW, ACL_FORMAT_NDHWC}) {

@@ -357,12 +357,24 @@ TEST(Addresses, AreCheckedWhenTheyAreLaunched) {
 
 // Another implementation, which needs a larger workspace, may be what takes the new address.
 TEST(Addresses, NeverNeedMoreWorkspaceThanPhaseOneSaid) {
-  Small call;
-  ASSERT_EQ(call.Prepare(), ACLNN_SUCCESS);
+  constexpr std::int64_t kRows = 1000,
+                         kWidth = 64;  // the reference implementation keeps an f64 for each element of out
+  std::vector<float> grad(kWidth, 2), out(kRows * kWidth, NAN);
+  std::int32_t index = 999;
+  const LiveTensor g({1, kWidth}, ACL_FLOAT, grad.data()), i({1}, ACL_INT32, &index);
+  const LiveTensor o({kRows, kWidth}, ACL_FLOAT, out.data());
+  std::uint64_t size = 0, larger = 0;
+  aclOpExecutor *executor = nullptr, *other = nullptr;
+  ASSERT_EQ(aclnnEmbeddingDenseBackwardGetWorkspaceSize(g, i, kRows, kNone, false, o, &size, &executor), ACLNN_SUCCESS);
   const ScopedEnv force("ONEHOT_FORCE", "ref");
-  EXPECT_EQ(aclSetTensorAddr(call.executor, 0, call.grad_tensor, call.grad.data()), ACLNN_SUCCESS);
-  EXPECT_EQ(call.Launch(), ACLNN_SUCCESS);
-  call.ExpectDone();
+  ASSERT_EQ(aclnnEmbeddingDenseBackwardGetWorkspaceSize(g, i, kRows, kNone, false, o, &larger, &other), ACLNN_SUCCESS);
+  ASSERT_GT(larger, size);
+  EXPECT_EQ(aclDestroyAclOpExecutor(other), ACLNN_SUCCESS);
+  EXPECT_EQ(aclSetTensorAddr(executor, 0, g, grad.data()), ACLNN_SUCCESS);
+  std::vector<std::byte> workspace(size);
+  EXPECT_EQ(aclnnEmbeddingDenseBackward(workspace.data(), size, executor, nullptr), ACLNN_SUCCESS);
+  EXPECT_EQ(out.front(), 0);
+  EXPECT_EQ(out.back(), 2);
 }
 
 TEST(Addresses, OfListsAreRefusedSinceNoOperatorTakesOne) {
@@ -393,16 +405,31 @@ TEST(Threads, PhasesMayRunOnDifferentOnes) {
   call.ExpectDone();
 }
 
+// Large enough for the others to find the executor while the first is at it.
 TEST(Threads, OneOfThemSpendsAnExecutor) {
-  for (int round = 0; round < 50; ++round) {
-    Small call;
-    ASSERT_EQ(call.Prepare(), ACLNN_SUCCESS);
+  constexpr std::int64_t kPositions = 5000, kWidth = 32;
+  std::vector<float> grad(kPositions * kWidth, 1), out(kWidth);
+  std::vector<std::int64_t> indices(kPositions, 0);
+  const LiveTensor g({kPositions, kWidth}, ACL_FLOAT, grad.data()), i({kPositions}, ACL_INT64, indices.data());
+  const LiveTensor o({1, kWidth}, ACL_FLOAT, out.data());
+  for (int round = 0; round < 60; ++round) {
+    std::uint64_t size = 0;
+    aclOpExecutor* executor = nullptr;
+    ASSERT_EQ(aclnnEmbeddingDenseBackwardGetWorkspaceSize(g, i, 1, kNone, false, o, &size, &executor), ACLNN_SUCCESS);
+    std::vector<std::byte> workspace(size);
     std::atomic<int> ran{0};
+    std::atomic<bool> start{false};
     std::vector<std::thread> threads;
-    for (int t = 0; t < 3; ++t) threads.emplace_back([&] { ran += call.Launch() == ACLNN_SUCCESS; });
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&] {
+        while (!start) std::this_thread::yield();
+        ran += aclnnEmbeddingDenseBackward(workspace.data(), size, executor, nullptr) == ACLNN_SUCCESS;
+      });
+    }
+    start = true;
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(ran, 1);
-    call.ExpectDone();
+    EXPECT_EQ(out[0], kPositions);
   }
 }
 
