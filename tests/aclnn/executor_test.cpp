@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <pthread.h>
 
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <thread>
 #include <vector>
 
@@ -405,32 +408,65 @@ TEST(Threads, PhasesMayRunOnDifferentOnes) {
   call.ExpectDone();
 }
 
-// Large enough for the others to find the executor while the first is at it.
-TEST(Threads, OneOfThemSpendsAnExecutor) {
-  constexpr std::int64_t kPositions = 5000, kWidth = 32;
-  std::vector<float> grad(kPositions * kWidth, 1), out(kWidth);
-  std::vector<std::int64_t> indices(kPositions, 0);
-  const LiveTensor g({kPositions, kWidth}, ACL_FLOAT, grad.data()), i({kPositions}, ACL_INT64, indices.data());
-  const LiveTensor o({1, kWidth}, ACL_FLOAT, out.data());
-  for (int round = 0; round < 60; ++round) {
-    std::uint64_t size = 0;
-    aclOpExecutor* executor = nullptr;
-    ASSERT_EQ(aclnnEmbeddingDenseBackwardGetWorkspaceSize(g, i, 1, kNone, false, o, &size, &executor), ACLNN_SUCCESS);
-    std::vector<std::byte> workspace(size);
-    std::atomic<int> ran{0};
-    std::atomic<bool> start{false};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 3; ++t) {
-      threads.emplace_back([&] {
-        while (!start) std::this_thread::yield();
-        ran += aclnnEmbeddingDenseBackward(workspace.data(), size, executor, nullptr) == ACLNN_SUCCESS;
-      });
-    }
-    start = true;
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(ran, 1);
-    EXPECT_EQ(out[0], kPositions);
+// Holds launches on a stream back, as long as this thread does not process its reports: they have found their executor
+// and wait.
+class HeldStream {
+ public:
+  HeldStream() {
+    EXPECT_EQ(aclrtCreateStream(&stream_), ACL_SUCCESS);
+    EXPECT_EQ(aclrtSubscribeReport(pthread_self(), stream_), ACL_SUCCESS);
+    EXPECT_EQ(aclrtLaunchCallback([](void*) {}, nullptr, ACL_CALLBACK_BLOCK, stream_), ACL_SUCCESS);
   }
+  ~HeldStream() {
+    EXPECT_EQ(aclrtUnSubscribeReport(pthread_self(), stream_), ACL_SUCCESS);
+    EXPECT_EQ(aclrtDestroyStream(stream_), ACL_SUCCESS);
+  }
+  void Release() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the others to get there
+    EXPECT_EQ(aclrtProcessReport(1000), ACL_SUCCESS);
+  }
+  aclrtStream get() const { return stream_; }
+
+ private:
+  aclrtStream stream_ = nullptr;
+};
+
+TEST(Threads, OneOfThemSpendsAnExecutor) {
+  HeldStream stream;
+  Small call;
+  ASSERT_EQ(call.Prepare(), ACLNN_SUCCESS);
+  std::atomic<int> ran{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      const aclnnStatus status =
+          aclnnEmbeddingDenseBackward(call.workspace.data(), call.workspace_size, call.executor, stream.get());
+      ran += status == ACLNN_SUCCESS;
+      refused += status == ACLNN_ERR_PARAM_INVALID;
+    });
+  }
+  stream.Release();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ran, 1);
+  EXPECT_EQ(refused, 2);
+  call.ExpectDone();
+}
+
+TEST(Threads, ALaunchOutlivesTheHandleOfItsExecutor) {
+  HeldStream stream;
+  Small call;
+  ASSERT_EQ(call.Prepare(), ACLNN_SUCCESS);
+  ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor), ACLNN_SUCCESS);
+  aclnnStatus launched = -1;
+  std::thread thread([&] {
+    launched = aclnnEmbeddingDenseBackward(call.workspace.data(), call.workspace_size, call.executor, stream.get());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(aclDestroyAclOpExecutor(call.executor), ACLNN_SUCCESS);
+  stream.Release();
+  thread.join();
+  EXPECT_EQ(launched, ACLNN_SUCCESS);
+  call.ExpectDone();
 }
 
 TEST(Threads, ShareARepeatableExecutor) {
