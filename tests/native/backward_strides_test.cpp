@@ -55,6 +55,19 @@ TEST_P(BackwardStrides, Out) {
       }
 }
 
+// Rows wider than anything that is kept on a stack.
+TEST_P(BackwardStrides, WideOut) {
+  const auto [grad, out] = GetParam();
+  for (const std::int64_t D : {511, 512, 513, 1100, 2057})
+    for (const Form form : {Form::kTransposed, Form::kColumnsBackwards, Form::kEverySecondColumn, Form::kRowGaps})
+      for (const bool accumulate : {false, true}) {
+        SCOPED_TRACE("form " + std::to_string(static_cast<int>(form)) + " D " + std::to_string(D));
+        ExpectRightEverywhere(
+            Fill({Tensor(grad, {41, D}), Tensor(DType::kI32, {41}), Tensor(out, {5, D}, StridesOf(form, 5, D))},
+                 accumulate));
+      }
+}
+
 TEST_P(BackwardStrides, GradAndOutTogether) {
   const auto [grad, out] = GetParam();
   for (std::size_t f = 0; f < std::size(kForms); ++f)

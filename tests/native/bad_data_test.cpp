@@ -25,7 +25,7 @@ void ExpectBad(const Tensor& indices, std::int64_t V, const std::string& message
   for (const bool all_options : {false, true}) {
     problem.options.scale_grad_by_freq = problem.options.accumulate = all_options;
     if (all_options && V > 0) problem.options.padding_idx = 0;
-    const std::vector<std::byte> out = problem.out.buffer(), counts = problem.counts->buffer();
+    const Buffer out = problem.out.buffer(), counts = problem.counts->buffer();
     for (const Target& target : Targets<EmbeddingBackward>()) {
       SCOPED_TRACE(target.name());
       RunOptions options;
@@ -36,7 +36,7 @@ void ExpectBad(const Tensor& indices, std::int64_t V, const std::string& message
     }
   }
   Tensor weight(DType::kF32, {V, D}), copied(DType::kF32, {N, D});
-  const std::vector<std::byte> before = copied.buffer();
+  const Buffer before = copied.buffer();
   for (const Target& target : Targets<Embedding>()) {
     SCOPED_TRACE(target.name());
     const Embedding op{.weight = weight.view(), .indices = indices.view(), .out = copied.view()};

@@ -22,6 +22,7 @@ struct BackwardCase {
   DType index = DType::kI64;
   std::optional<std::int64_t> padding_idx = std::nullopt;
   bool scale = false, accumulate = false, counts = false;
+  Placed placed = Placed::kAnywhere;  // grad and out
 
   std::string Describe() const;
 };
@@ -47,6 +48,9 @@ void FillOld(Tensor& out, std::uint64_t seed);
 // elements is written. The promised bits themselves must lie within their bound of the definition.
 void ExpectRightEverywhere(BackwardProblem problem, int threads = 2);
 void ExpectRightEverywhere(const BackwardCase& c, int threads = 2);
+
+// The promised bits alone, without "ref" and the definition: for problems so large that these take seconds.
+void ExpectPromisedEverywhere(const BackwardCase& c, int threads = 2);
 
 }  // namespace onehot::test
 

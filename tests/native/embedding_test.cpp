@@ -40,7 +40,8 @@ std::vector<std::byte> Gathered(const Tensor& weight, const Tensor& indices) {
 void ExpectGathered(Tensor weight, Tensor indices, const Tensor& fresh, int threads = 2) {
   FillBytes(weight, 3);
   SetIndices(indices, Indices(Spread::kZipf, indices.numel(), weight.layout().dims[0], 4));
-  const std::vector<std::byte> want = Gathered(weight, indices), before = weight.buffer();
+  const std::vector<std::byte> want = Gathered(weight, indices);
+  const Buffer before = weight.buffer();
   for (const Target& target : Targets<Embedding>()) {
     SCOPED_TRACE(target.name());
     Tensor out = fresh;
@@ -153,6 +154,23 @@ TEST(EmbeddingThreads, SameBitsForAnyNumber) {
   ExpectGathered(Tensor(DType::kU8, {1000, 1}), Tensor(DType::kI64, {200000}), Tensor(DType::kU8, {200000, 1}), 3);
 }
 
+// Outputs too large for the caches, on line boundaries and off them.
+TEST(EmbeddingLarge, AlignedAndNot) {
+  for (const Placed placed : {Placed::kAtLine, Placed::kAnywhere}) {
+    ExpectGathered(Tensor(DType::kF32, {300, 64}, placed), Tensor(DType::kI64, {20000}),
+                   Tensor(DType::kF32, {20000, 64}, placed), 3);
+    ExpectGathered(Tensor(DType::kBF16, {300, 992}), Tensor(DType::kI64, {3000}),
+                   Tensor(DType::kBF16, {3000, 992}, placed), 2);
+    ExpectGathered(Tensor(DType::kC128, {30, 1028}, placed), Tensor(DType::kI64, {300}),
+                   Tensor(DType::kC128, {300, 1028}, placed), 2);
+    // Rows on lines, with gaps between them.
+    ExpectGathered(Tensor(DType::kF32, {300, 64}, placed), Tensor(DType::kI64, {20000}),
+                   Tensor(DType::kF32, {20000, 64}, {80, 1}, placed), 3);
+    ExpectGathered(Tensor(DType::kF32, {300, 60}, placed), Tensor(DType::kI64, {20000}),
+                   Tensor(DType::kF32, {20000, 60}, {64, 1}, placed), 3);
+  }
+}
+
 TEST(EmbeddingScratch, TooShortOrNullIsRefused) {
   Tensor weight(DType::kF32, {30, 5}), indices(DType::kI64, {100}), out(DType::kF32, {100, 5});
   SetIndices(indices, Indices(Spread::kUniform, 100, 30, 1));
@@ -161,7 +179,7 @@ TEST(EmbeddingScratch, TooShortOrNullIsRefused) {
     Result<Plan> plan =
         PrepareOn(target, Embedding{.weight = weight.view(), .indices = indices.view(), .out = out.view()});
     ASSERT_TRUE(plan.ok());
-    const std::vector<std::byte> before = out.buffer();
+    const Buffer before = out.buffer();
     if (const std::size_t needed = plan->scratch_bytes(); needed > 0) {
       std::vector<std::byte> scratch(needed);
       EXPECT_STATUS(plan->Run(nullptr, needed), Code::kBadArgument,

@@ -157,7 +157,7 @@ TEST(ScratchUse, TooShortOrNullIsRefusedAndNothingIsWritten) {
     ASSERT_TRUE(plan.ok());
     const std::size_t needed = plan->scratch_bytes();
     ASSERT_GT(needed, 0u);
-    const std::vector<std::byte> out = problem.out.buffer(), counts = problem.counts->buffer();
+    const Buffer out = problem.out.buffer(), counts = problem.counts->buffer();
     std::vector<std::byte> scratch(needed);
     EXPECT_STATUS(plan->Run(nullptr, needed), Code::kBadArgument,
                   "scratch: must be " + std::to_string(needed) + " bytes, is null");

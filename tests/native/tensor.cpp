@@ -5,8 +5,8 @@
 namespace onehot::test {
 namespace {
 
-// Wide enough that a vector store beside an element shows.
-constexpr std::size_t kGuard = 128;
+// Wide enough that a vector store beside an element shows; whole lines.
+constexpr std::size_t kGuard = 2 * kLine;
 
 std::byte Pattern(std::size_t i) {
   return static_cast<std::byte>((i * 37 + 11) & 0xFF);
@@ -47,7 +47,7 @@ double ValueAt(const TensorLayout& layout, const void* data, std::int64_t offset
   });
 }
 
-Tensor::Tensor(DType dtype, Dims dims, const Dims& strides) {
+Tensor::Tensor(DType dtype, Dims dims, const Dims& strides, Placed placed) {
   layout_.dtype = dtype;
   layout_.rank = static_cast<int>(dims.size());
   std::int64_t low = 0, high = 0;
@@ -58,11 +58,15 @@ Tensor::Tensor(DType dtype, Dims dims, const Dims& strides) {
     (reach < 0 ? low : high) += reach;
   }
   const std::int64_t elements = numel() == 0 ? 0 : high - low + 1;
-  // One element beyond the guard: aligned for the element and for nothing wider.
-  const std::size_t front = kGuard + ElementBytes();
+  const std::size_t front = kGuard + (placed == Placed::kAtLine ? 0 : ElementBytes());
   origin_ = front + (numel() == 0 ? 0 : static_cast<std::size_t>(-low) * ElementBytes());
   buffer_.resize(front + static_cast<std::size_t>(elements) * ElementBytes() + kGuard);
+  dense_ = strides == DenseStrides(dims);
   for (std::size_t i = 0; i < buffer_.size(); ++i) buffer_[i] = Pattern(i);
+  if (dense_) {
+    std::memset(Data(), 0xFF, static_cast<std::size_t>(elements) * ElementBytes());
+    return;
+  }
   for (std::int64_t i = 0; i < numel(); ++i) std::memset(Address(i), 0xFF, ElementBytes());
 }
 
@@ -90,6 +94,10 @@ std::vector<double> Tensor::Values() const {
 
 std::vector<std::byte> Tensor::Bytes() const {
   std::vector<std::byte> bytes(static_cast<std::size_t>(numel()) * ElementBytes());
+  if (dense_ && !bytes.empty()) {
+    std::memcpy(bytes.data(), Data(), bytes.size());
+    return bytes;
+  }
   for (std::int64_t i = 0; i < numel(); ++i)
     std::memcpy(bytes.data() + static_cast<std::size_t>(i) * ElementBytes(), Address(i), ElementBytes());
   return bytes;
@@ -97,8 +105,12 @@ std::vector<std::byte> Tensor::Bytes() const {
 
 bool Tensor::GapsUntouched() const {
   std::vector<char> element(buffer_.size());
-  for (std::int64_t i = 0; i < numel(); ++i)
-    std::memset(element.data() + (Address(i) - buffer_.data()), 1, ElementBytes());
+  if (dense_) {
+    std::memset(element.data() + origin_, 1, static_cast<std::size_t>(numel()) * ElementBytes());
+  } else {
+    for (std::int64_t i = 0; i < numel(); ++i)
+      std::memset(element.data() + (Address(i) - buffer_.data()), 1, ElementBytes());
+  }
   for (std::size_t i = 0; i < buffer_.size(); ++i)
     if (element[i] == 0 && buffer_[i] != Pattern(i)) return false;
   return true;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <vector>
 
 #include "core/dtype.h"
@@ -33,11 +34,32 @@ std::int64_t OffsetOf(const TensorLayout& layout, std::int64_t position);
 // One element as a number. Integers above 2^53 lose digits: use Get for those.
 double ValueAt(const TensorLayout& layout, const void* data, std::int64_t offset);
 
+// 64 bytes: a cache line, and the widest vector.
+inline constexpr std::size_t kLine = 64;
+
+template <class T>
+struct LineAllocator {
+  using value_type = T;
+  LineAllocator() = default;
+  template <class U>
+  LineAllocator(const LineAllocator<U>&) {}  // NOLINT: allocators convert
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new (n * sizeof(T), std::align_val_t{kLine})); }
+  void deallocate(T* p, std::size_t) { ::operator delete (p, std::align_val_t{kLine}); }
+  bool operator==(const LineAllocator&) const { return true; }
+};
+using Buffer = std::vector<std::byte, LineAllocator<std::byte>>;
+
+// Copies keep the alignment.
+enum class Placed {
+  kAnywhere,  // aligned for its elements and for nothing wider
+  kAtLine,    // the lowest element starts a cache line
+};
+
 class Tensor {
  public:
   // Elements start as 0xFF bytes: NaN in every floating dtype, -1 in the signed integers.
-  Tensor(DType dtype, Dims dims) : Tensor(dtype, dims, DenseStrides(dims)) {}
-  Tensor(DType dtype, Dims dims, const Dims& strides);
+  Tensor(DType dtype, Dims dims, Placed placed = Placed::kAnywhere) : Tensor(dtype, dims, DenseStrides(dims), placed) {}
+  Tensor(DType dtype, Dims dims, const Dims& strides, Placed placed = Placed::kAnywhere);
 
   TensorView view() { return {Data(), layout_}; }
   ConstTensorView view() const { return {Data(), layout_}; }
@@ -56,7 +78,7 @@ class Tensor {
     std::memcpy(Address(position), &value, sizeof(T));
   }
 
-  double Value(std::int64_t position) const { return ValueAt(layout_, Data(), OffsetOf(layout_, position)); }
+  double Value(std::int64_t position) const { return ValueAt(layout_, Address(position), 0); }
   // Rounds to the dtype.
   void SetValue(std::int64_t position, double value);
   void SetAll(const std::vector<double>& values);
@@ -69,20 +91,23 @@ class Tensor {
   // Whether every byte around and between the elements is as it was made.
   bool GapsUntouched() const;
   // The whole buffer, gaps and guards included; equal means not a byte was written.
-  const std::vector<std::byte>& buffer() const { return buffer_; }
+  const Buffer& buffer() const { return buffer_; }
 
  private:
   std::size_t ElementBytes() const { return static_cast<std::size_t>(SizeOf(layout_.dtype)); }
   std::byte* Data() { return buffer_.data() + origin_; }
   const std::byte* Data() const { return buffer_.data() + origin_; }
-  std::byte* Address(std::int64_t position) { return Data() + OffsetOf(layout_, position) * SizeOf(layout_.dtype); }
+  std::byte* Address(std::int64_t position) {
+    return Data() + (dense_ ? position : OffsetOf(layout_, position)) * SizeOf(layout_.dtype);
+  }
   const std::byte* Address(std::int64_t position) const {
-    return Data() + OffsetOf(layout_, position) * SizeOf(layout_.dtype);
+    return Data() + (dense_ ? position : OffsetOf(layout_, position)) * SizeOf(layout_.dtype);
   }
 
   TensorLayout layout_;
-  std::vector<std::byte> buffer_;
+  Buffer buffer_;
   std::size_t origin_ = 0;  // byte of element 0
+  bool dense_ = false;      // position by position, no gaps
 };
 
 }  // namespace onehot::test
