@@ -72,13 +72,13 @@ TEST(Properties, PowersOfTwoScaleExactly) {
 
 // The name of a row has no part in its sum.
 TEST(Properties, RenamingRowsMovesThem) {
-  const std::int64_t V = 997;
+  constexpr std::int64_t V = 997;
   for (const DType dtype : kGradientDTypes) {
     BackwardProblem plain =
         MakeProblem({.N = 5000, .V = V, .D = 9, .spread = Spread::kZipf, .grad = dtype, .scale = true});
     BackwardProblem renamed =
         MakeProblem({.N = 5000, .V = V, .D = 9, .spread = Spread::kZipf, .grad = dtype, .scale = true});
-    const auto rename = [V](std::int64_t v) { return (v * 331 + 5) % V; };  // V is prime
+    const auto rename = [](std::int64_t v) { return (v * 331 + 5) % V; };  // V is prime
     std::vector<std::int64_t> rows = RowsNamed(plain.indices.view());
     for (std::int64_t& row : rows) row = rename(row);
     SetIndices(renamed.indices, rows);
