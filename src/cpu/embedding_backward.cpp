@@ -45,7 +45,7 @@ template <class Index>
 class Grouped final : public PlanBody {
   static constexpr bool kHasNarrow = std::is_same_v<Index, std::uint32_t>;
   struct NoNarrowRows {
-    NoNarrowRows(const BackwardShape&, const HotRows<Index>&, ScratchLayout&) {}
+    NoNarrowRows(const BackwardShape&, const NarrowRowKernels&, const HotRows<Index>&, ScratchLayout&) {}
   };
   using Narrow = std::conditional_t<kHasNarrow, NarrowRows, NoNarrowRows>;
 
@@ -56,7 +56,7 @@ class Grouped final : public PlanBody {
         sort_shift_(SortShift(shape_)),
         partition_(shape_.op.indices, shape_.V, std::min(shape_.V, kMaxBuckets), layout_),
         hot_(shape_, layout_),
-        narrow_(shape_, hot_, layout_),
+        narrow_(shape_, NarrowRowKernelsFor(isa), hot_, layout_),
         wide_(shape_, partition_, hot_, MaxShift(), layout_) {
     tasks_ = layout_.Book<std::int64_t>(kMaxTasks + 1);
     if (!shape_.dense_grad) packed_ = layout_.Book<std::byte>(shape_.N * shape_.D * shape_.grad_size);

@@ -8,25 +8,23 @@
 #include <cstring>
 
 #include "cpu/embedding_backward_parts.h"
+#include "cpu/narrow_rows_simd.h"
 
 namespace onehot::cpu {
 
 class NarrowRows {
  public:
-  // A row is narrow up to this many bytes of sums. Wider ones are read at the speed of memory either way, and sorting
-  // them, some 5 ns a position, is a small part of it.
-  static constexpr std::int64_t kNarrowBytes = 512;
-
   static bool Takes(const BackwardShape& shape) {
     return shape.dense_grad && shape.grad_positions.uniform() && shape.out.dense_columns() && shape.sum_bytes > 0 &&
            shape.sum_bytes <= kNarrowBytes;
   }
 
-  NarrowRows(const BackwardShape& shape, const HotRows<std::uint32_t>& hot, ScratchLayout& layout)
+  NarrowRows(const BackwardShape& shape, const NarrowRowKernels& kernels, const HotRows<std::uint32_t>& hot,
+             ScratchLayout& layout)
       : shape_(shape),
         hot_(hot),
-        sum_(shape.kernels.sum(shape.op.grad.dtype)),
-        finish_(shape.kernels.finish(shape.op.grad.dtype, shape.op.out.dtype)),
+        sum_(kernels.sum(shape.op.grad.dtype)),
+        finish_(kernels.finish(shape.op.grad.dtype, shape.op.out.dtype)),
         fold_sums_(shape.kernels.fold(shape.sum_dtype, shape.op.out.dtype)),
         add_sums_(shape.kernels.fold(shape.sum_dtype, shape.sum_dtype)) {
     if (!Takes(shape)) return;
@@ -38,7 +36,8 @@ class NarrowRows {
     whole_table_ = shape.V <= slots_ * rows && shape.V * row_bytes() <= kTableSumBytes;
     sums_ = layout.Book<std::byte>(slots_ * rows * shape.sum_bytes);
     counts_ = layout.Book<std::uint32_t>(slots_ * rows);
-    firsts_ = layout.Book<std::uint32_t>(slots_ * rows);
+    lasts_ = layout.Book<std::uint32_t>(slots_ * rows);
+    chunks_ = layout.Book<std::uint32_t>(slots_ * rows);
   }
 
   // Threads that have a place for their sums.
@@ -64,10 +63,10 @@ class NarrowRows {
               const std::uint32_t* rows, std::int64_t count, int thread) const {
     const std::int64_t offset = std::int64_t{thread} << max_shift_;
     std::uint32_t* const counts = job.scratch.Get(counts_).data() + offset;
-    std::uint32_t* const firsts = job.scratch.Get(firsts_).data() + offset;
+    std::uint32_t* const lasts = job.scratch.Get(lasts_).data() + offset;
     std::byte* const sums = job.scratch.Get(sums_).data() + offset * shape_.sum_bytes;
     std::fill_n(counts, (end - first + 63) / 64 * 64, 0u);
-    Context context{*this, job, first, firsts};
+    Context context{*this, job, first, job.scratch.Get(chunks_).data() + offset};
     SumTask task{.entries = entries,
                  .rows = rows,
                  .first_position = 0,
@@ -77,7 +76,7 @@ class NarrowRows {
                  .grad_stride = job.grad.stride,
                  .columns = shape_.D,
                  .counts = counts,
-                 .firsts = firsts,
+                 .lasts = lasts,
                  .sums = sums,
                  .chunk_done = ChunkDone,
                  .context = &context};
@@ -94,20 +93,21 @@ class NarrowRows {
     }
     if (shape_.op.counts)
       for (std::int64_t r = 0; r < end - first; ++r) shape_.out.Count(first + r, first + r + 1, counts[r]);
+    if (shape_.padding >= first && shape_.padding < end) counts[shape_.padding - first] = 0;
     finish_({.rows = end - first,
              .columns = shape_.D,
              .counts = counts,
-             .firsts = firsts,
+             .lasts = lasts,
              .sums = sums,
              .grad = job.grad.base,
              .grad_stride = job.grad.stride,
              .out = shape_.out.Row(first),
              .out_stride = shape_.out.row_stride(),
-             .padding = shape_.padding >= first && shape_.padding < end ? shape_.padding - first : -1,
              .scale = shape_.op.scale_grad_by_freq,
              .accumulate = shape_.op.accumulate,
+             .crowded = 4 * count >= end - first,
              .stream = shape_.out.stream_rows(),
-             .zero_stream = shape_.out.stream_zeros(),
+             .stream_any_width = shape_.out.stream_zeros(),
              .hot = FinishHot,
              .context = &context});
   }
@@ -124,41 +124,40 @@ class NarrowRows {
     const NarrowRows& self;
     BackwardJob& job;
     std::int64_t first;
-    std::uint32_t* firsts;
+    std::uint32_t* chunks;  // per row of the bucket, where the sum of its chunks is kept
   };
 
-  std::int64_t row_bytes() const { return shape_.sum_bytes + 8; }  // a sum, its count, and its first occurrence
+  std::int64_t row_bytes() const { return shape_.sum_bytes + 8; }  // a sum, its count, and its last occurrence
 
-  // The sum of a row's chunks so far is kept aside; its place replaces the first occurrence, which only rows named once
-  // need.
+  // The sum of a row's chunks so far is kept aside.
   static void ChunkDone(void* opaque, std::uint32_t row, std::uint32_t occurrences, const std::byte* sum) {
-    const auto& [self, job, first, firsts] = *static_cast<const Context*>(opaque);
+    const auto& [self, job, first, chunks] = *static_cast<const Context*>(opaque);
     if (occurrences == kChunk) {
-      firsts[row] = static_cast<std::uint32_t>(self.hot_.KeepChunk(job));
-      std::memcpy(self.hot_.Sum(job, firsts[row]), sum, static_cast<std::size_t>(self.shape_.sum_bytes));
+      chunks[row] = static_cast<std::uint32_t>(self.hot_.KeepChunk(job));
+      std::memcpy(self.hot_.Sum(job, chunks[row]), sum, static_cast<std::size_t>(self.shape_.sum_bytes));
     } else {
-      std::byte* const total = self.hot_.Sum(job, firsts[row]);
+      std::byte* const total = self.hot_.Sum(job, chunks[row]);
       const std::array<const std::byte*, 2> terms = {total, sum};
       self.add_sums_({.rows = terms.data(), .count = 2, .columns = self.shape_.D, .out = total});
     }
   }
 
   static void FinishHot(void* opaque, std::int64_t row, std::uint32_t occurrences, const std::byte* sum) {
-    const auto& [self, job, first, firsts] = *static_cast<const Context*>(opaque);
-    const std::array<const std::byte*, 2> terms = {self.hot_.Sum(job, firsts[row]), sum};
+    const auto& [self, job, first, chunks] = *static_cast<const Context*>(opaque);
+    const std::array<const std::byte*, 2> terms = {self.hot_.Sum(job, chunks[row]), sum};
     self.shape_.out.Fold(first + row, self.fold_sums_, terms.data(), 2, occurrences);
   }
 
   const BackwardShape& shape_;
   const HotRows<std::uint32_t>& hot_;
-  void (*const sum_)(const SumTask&);
-  void (*const finish_)(const FinishTask&);
+  const SumFunction sum_;
+  const FinishFunction finish_;
   const FoldFunction fold_sums_, add_sums_;
   int max_shift_ = 6;
   std::int64_t slots_ = 1;
   bool whole_table_ = false;
   Piece<std::byte> sums_;
-  Piece<std::uint32_t> counts_, firsts_;
+  Piece<std::uint32_t> counts_, lasts_, chunks_;
 };
 
 }  // namespace onehot::cpu

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/isa.h"
 
@@ -15,6 +16,14 @@ std::span<const std::string_view> InstructionSets();
 
 // Highway's bits for the instruction set at that place and all below it.
 std::int64_t TargetMask(Isa isa);
+
+// table(isa) for each instruction set, in that order: kernel tables are looked up once and then indexed.
+template <class F>
+auto ForEachInstructionSet(F&& table) {
+  std::vector<decltype(table(Isa::kBest))> all;
+  for (std::size_t i = 0; i < InstructionSets().size(); ++i) all.push_back(table(static_cast<Isa>(i)));
+  return all;
+}
 
 }  // namespace onehot::cpu
 

@@ -10,7 +10,7 @@
 #include "core/layout.h"
 #include "core/scratch.h"
 #include "cpu/indices.h"
-#include "cpu/rows_simd.h"
+#include "cpu/narrow_rows_simd.h"
 #include "cpu/threads.h"
 #include "ops/indices.h"
 

@@ -35,67 +35,18 @@ struct FoldTask {
 // accumulator type. A single row that is neither converted nor accumulated is copied bit for bit.
 using FoldFunction = void (*)(const FoldTask& task);
 
-// A position and the row it names, as cpu/partition.h leaves them.
-struct RowEntry {
-  std::uint32_t row, position;
-};
-
-// Sums that are taken in position order, next to each other in a cache: narrow rows, where finding each row's
-// occurrences first would cost more than the additions.
-struct SumTask {
-  // The positions to add, in order: those of entries[0 .. count); or, if `entries` is null, first_position + i for the
-  // row rows[i].
-  const RowEntry* entries;
-  const std::uint32_t* rows;
-  std::uint32_t first_position;
-  std::int64_t count;
-  std::uint32_t first_row;  // of the sums; every row named is in [first_row, first_row + number of sums)
-
-  const std::byte* grad;
-  std::int64_t grad_stride;  // bytes from a position to the next
-  std::int64_t columns;
-
-  // Per row, zeroed by the caller: occurrences so far, and where the first one was.
-  std::uint32_t* counts;
-  std::uint32_t* firsts;
-  std::byte* sums;  // of the accumulator type, `columns` per row; what they hold before is of no interest
-
-  // Called when a row is named again after a multiple of 512 occurrences, with its sum of the last 512.
-  void (*chunk_done)(void* context, std::uint32_t row, std::uint32_t occurrences, const std::byte* sum);
-  void* context;
-};
-
-// What becomes of the sums of a SumTask: rows [0, rows) of `out`.
-struct FinishTask {
-  std::int64_t rows, columns;
-  const std::uint32_t* counts;
-  const std::uint32_t* firsts;
-  const std::byte* sums;
-  const std::byte* grad;  // a row named once is copied from here
-  std::int64_t grad_stride;
-  std::byte* out;
-  std::int64_t out_stride;  // bytes
-  std::int64_t padding;     // a row that gets nothing, or -1
-  bool scale, accumulate, stream, zero_stream;
-  // Called for rows with more than 512 occurrences instead of writing them.
-  void (*hot)(void* context, std::int64_t row, std::uint32_t count, const std::byte* sum);
-  void* context;
-};
-
 struct RowKernels {
   const char* target;
 
-  // The loops for a dtype of grad and one of out; null for pairs outside onehot/embedding.h. Sums of chunks are rows of
+  // The fold for a dtype of grad and one of out; null for pairs outside onehot/embedding.h. Sums of chunks are rows of
   // the accumulator type, so f32 to f16 and to bf16 are there too.
   FoldFunction (*fold)(DType grad, DType out);
-  void (*(*sum)(DType grad))(const SumTask& task);
-  void (*(*finish)(DType grad, DType out))(const FinishTask& task);
 
   // Writes zeros.
   void (*zero)(std::byte* out, std::int64_t bytes);
   void (*zero_stream)(std::byte* out, std::int64_t bytes);  // past the caches, any alignment
 
-  // Copies past the caches; `out` and `bytes` are multiples of kStreamAlign.
+  // Copies past the caches, any alignment.
   void (*copy_stream)(const std::byte* in, std::byte* out, std::int64_t bytes);
 
   // Bit i is set where counts[i] != 0, for 64 counts.

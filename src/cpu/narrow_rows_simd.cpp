@@ -1,0 +1,242 @@
+#include "cpu/narrow_rows_simd.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "cpu/rows_simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/narrow_rows_simd.cpp"
+#include "hwy/foreach_target.h"  // compiles the rest of this file once per instruction set
+#include "hwy/highway.h"
+
+#include "cpu/rows-inl.h"
+#include "hwy/cache_control.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onehot::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Entries are looked ahead so far that this many bytes of gradient are on the way: the latency of memory (100 ns) times
+// what one core draws (some 30 GB/s) is 3 KB, and bursts want slack.
+constexpr std::int64_t kAheadBytes = 6 << 10;
+
+// Calls step(d, c) for columns c, c + lanes(d), ...: whole vectors, then fours, then single ones. No element past the
+// row is touched.
+template <class Acc, class F>
+HWY_INLINE void ForColumns(std::int64_t columns, F&& step) {
+  const hn::ScalableTag<Acc> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  for (; c + lanes <= columns; c += lanes) step(d, c);
+  if (c == columns) return;
+  const hn::CappedTag<Acc, 4> d4;
+  const auto four = static_cast<std::int64_t>(hn::Lanes(d4));
+  for (; c + four <= columns; c += four) step(d4, c);
+  const hn::CappedTag<Acc, 1> d1;
+  for (; c < columns; ++c) step(d1, c);
+}
+
+// All lanes `on` or none.
+template <class D>
+HWY_INLINE hn::Mask<D> MaskOf(D d, bool on) {
+  const hn::RebindToUnsigned<D> du;
+  return hn::RebindMask(d, hn::Ne(hn::Set(du, hn::TFromD<decltype(du)>{on}), hn::Zero(du)));
+}
+
+template <class G, bool kEntries, int kColumns>
+HWY_INLINE void SumLoop(const SumTask& task) {
+  using Acc = AccumulatorOf<G>;
+  // Copies, since the counters written in the loop might alias the task as far as the compiler knows.
+  const std::int64_t columns = kColumns > 0 ? kColumns : task.columns, count = task.count, stride = task.grad_stride;
+  const RowEntry* const entries = task.entries;
+  const std::uint32_t* const rows = task.rows;
+  const std::uint32_t first_row = task.first_row, first_position = task.first_position;
+  const std::byte* const grad = task.grad;
+  std::uint32_t *const counts = task.counts, *const lasts = task.lasts;
+  auto* const sums = reinterpret_cast<Acc*>(task.sums);
+  const std::int64_t row_bytes = columns * static_cast<std::int64_t>(sizeof(G));
+  const std::int64_t ahead = std::clamp<std::int64_t>(kAheadBytes / row_bytes, 1, 64);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t position = kEntries ? entries[i].position : first_position + static_cast<std::uint32_t>(i);
+    const std::uint32_t row = (kEntries ? entries[i].row : rows[i]) - first_row;
+    if constexpr (kEntries) {
+      const std::byte* const next = grad + std::int64_t{entries[std::min(i + ahead, count - 1)].position} * stride;
+      for (std::int64_t at = 0; at < row_bytes; at += 64) hwy::Prefetch(next + at);
+    }
+    const auto* const x = reinterpret_cast<const G*>(grad + std::int64_t{position} * stride);
+    Acc* const sum = sums + row * columns;
+    const std::uint32_t before = counts[row]++;
+    if constexpr (sizeof(G) == 2) lasts[row] = position;
+    // A fold starts from its first element. Whether this is one is chance in a near-unique batch, so both results are
+    // formed and one is taken: no branch to mispredict.
+    const bool starts = before % 512 == 0;
+    if (HWY_UNLIKELY(starts && before != 0))
+      task.chunk_done(task.context, row, before, reinterpret_cast<const std::byte*>(sum));
+    ForColumns<Acc>(columns, [&](auto d, std::int64_t c) HWY_ATTR {
+      const auto v = LoadWide(d, x + c);
+      hn::StoreU(hn::IfThenElse(MaskOf(d, starts), v, hn::Add(hn::LoadU(d, sum + c), v)), d, sum + c);
+    });
+  }
+}
+
+template <class G>
+void Sum(const SumTask& task) {
+  // Widths whose inner loop the compiler is to unroll: single numbers, and common widths of small heads.
+  const auto loop = [&](auto entries) HWY_ATTR {
+    constexpr bool kEntries = decltype(entries)::value;
+    switch (task.columns) {
+      case 1:
+        return SumLoop<G, kEntries, 1>(task);
+      case 16:
+        return SumLoop<G, kEntries, 16>(task);
+      case 64:
+        return SumLoop<G, kEntries, 64>(task);
+      default:
+        return SumLoop<G, kEntries, 0>(task);
+    }
+  };
+  if (task.entries != nullptr) {
+    loop(std::true_type());
+  } else {
+    loop(std::false_type());
+  }
+}
+
+// Row `row` of the sums to `out`; zeros if it has no occurrence.
+template <class G, class O>
+HWY_INLINE void WriteRow(const FinishTask& task, std::int64_t row, O* out, bool stream) {
+  using Acc = AccumulatorOf<G>;
+  const std::uint32_t count = task.counts[row];
+  const Acc* const sum = reinterpret_cast<const Acc*>(task.sums) + row * task.columns;
+  const bool divide = task.scale && count > 1, named = count != 0;
+  bool nan = false;
+  ForColumns<Acc>(task.columns, [&](auto d, std::int64_t c) HWY_ATTR {
+    auto v = hn::LoadU(d, sum + c);
+    if (task.scale) v = hn::IfThenElse(MaskOf(d, divide), hn::Div(v, hn::Set(d, static_cast<Acc>(count))), v);
+    if (task.accumulate) v = hn::Add(LoadWide(d, out + c), v);
+    v = hn::IfThenElseZero(MaskOf(d, named), v);
+    if constexpr (sizeof(O) == 2) nan = nan || !hn::AllFalse(d, hn::IsNaN(v));
+    StoreNarrow(v, d, out + c, stream);
+  });
+  // Widening may have made a signalling NaN quiet, but a row named once is a bit copy.
+  if constexpr (sizeof(O) == 2) {
+    if (HWY_UNLIKELY(nan && count == 1 && !task.accumulate))
+      std::memcpy(out, task.grad + std::int64_t{task.lasts[row]} * task.grad_stride,
+                  static_cast<std::size_t>(task.columns) * sizeof(O));
+  }
+}
+
+// All rows alike, whether named or not.
+template <class G, class O>
+void WriteAll(const FinishTask& task) {
+  using Acc = AccumulatorOf<G>;
+  const std::int64_t row_bytes = task.columns * static_cast<std::int64_t>(sizeof(O));
+  const bool dense = task.out_stride == row_bytes;
+  // Rows that are not whole lines are put together in L1, and leave it as lines.
+  constexpr std::int64_t kRows = 64;
+  alignas(kStreamAlign) std::byte lines[kRows * kNarrowBytes];
+  const bool staged = dense && task.stream_any_width && !task.stream;
+  for (std::int64_t begin = 0; begin < task.rows; begin += kRows) {
+    const std::int64_t end = std::min(begin + kRows, task.rows);
+    std::byte* const to = staged ? lines : task.out + begin * task.out_stride;
+    std::int64_t row = begin;
+    if constexpr (std::is_same_v<Acc, float> && sizeof(O) == sizeof(float)) {
+      if (task.columns == 1 && dense && !task.scale) {  // one number a row: a vector of rows at a time
+        const hn::ScalableTag<float> d;
+        const hn::RebindToUnsigned<decltype(d)> du;
+        const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+        const auto* const sums = reinterpret_cast<const float*>(task.sums);
+        for (; row + lanes <= end; row += lanes) {
+          const auto named = hn::RebindMask(d, hn::Ne(hn::LoadU(du, task.counts + row), hn::Zero(du)));
+          hn::StoreU(hn::IfThenElseZero(named, hn::LoadU(d, sums + row)), d,
+                     reinterpret_cast<float*>(to) + (row - begin));
+        }
+      }
+    }
+    const std::int64_t stride = staged ? row_bytes : task.out_stride;
+    for (; row < end; ++row) WriteRow<G>(task, row, reinterpret_cast<O*>(to + (row - begin) * stride), task.stream);
+    if (staged) CopyStream(lines, task.out + begin * row_bytes, (end - begin) * row_bytes);
+  }
+}
+
+// Only rows with occurrences; what lies between them is zeroed in one go.
+template <class G, class O>
+void WriteNamed(const FinishTask& task) {
+  const std::int64_t row_bytes = task.columns * static_cast<std::int64_t>(sizeof(O));
+  const auto zero = task.stream_any_width ? ZeroStream : Zero;
+  std::int64_t written = 0;  // rows below are done
+  const auto skip_to = [&](std::int64_t row) HWY_ATTR {
+    if (task.accumulate || written == row) return;
+    if (task.out_stride == row_bytes) return zero(task.out + written * row_bytes, (row - written) * row_bytes);
+    for (; written < row; ++written) zero(task.out + written * task.out_stride, row_bytes);
+  };
+  for (std::int64_t base = 0; base < task.rows; base += 64) {
+    for (std::uint64_t named = NonZero64(task.counts + base); named != 0; named &= named - 1) {
+      const std::int64_t row = base + std::countr_zero(named);
+      skip_to(row);
+      written = row + 1;
+      if (task.counts[row] <= 512)
+        WriteRow<G>(task, row, reinterpret_cast<O*>(task.out + row * task.out_stride), task.stream);
+    }
+  }
+  skip_to(task.rows);
+}
+
+template <class G, class O>
+void Finish(const FinishTask& task) {
+  if (task.crowded && !task.accumulate) {
+    WriteAll<G, O>(task);
+  } else {
+    WriteNamed<G, O>(task);
+  }
+  std::uint32_t most = 0;
+  for (std::int64_t row = 0; row < task.rows; ++row) most = std::max(most, task.counts[row]);
+  if (most <= 512) return;
+  hwy::FlushStream();  // so that the rows written now are not overtaken by what was streamed to them above
+  const auto row_bytes = task.columns * static_cast<std::int64_t>(sizeof(AccumulatorOf<G>));
+  for (std::int64_t row = 0; row < task.rows; ++row)
+    if (task.counts[row] > 512) task.hot(task.context, row, task.counts[row], task.sums + row * row_bytes);
+}
+
+SumFunction SumFor(DType grad) {
+  return grad == DType::kF64    ? Sum<double>
+         : grad == DType::kF32  ? Sum<float>
+         : grad == DType::kF16  ? Sum<F16>
+         : grad == DType::kBF16 ? Sum<BF16>
+                                : nullptr;
+}
+
+FinishFunction FinishFor(DType grad, DType out) {
+  if (grad == DType::kF64) return out == DType::kF64 ? Finish<double, double> : nullptr;
+  if (grad == DType::kF32) return out == DType::kF32 ? Finish<float, float> : nullptr;
+  if (grad == DType::kF16)
+    return out == DType::kF16 ? Finish<F16, F16> : out == DType::kF32 ? Finish<F16, float> : nullptr;
+  if (grad == DType::kBF16)
+    return out == DType::kBF16 ? Finish<BF16, BF16> : out == DType::kF32 ? Finish<BF16, float> : nullptr;
+  return nullptr;
+}
+
+NarrowRowKernels NarrowRowTable() {
+  return {SumFor, FinishFor};
+}
+
+}  // namespace onehot::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "cpu/isa.h"
+
+namespace onehot::cpu {
+
+HWY_EXPORT(NarrowRowTable);
+
+const NarrowRowKernels& NarrowRowKernelsFor(Isa isa) {
+  static const auto tables = ForEachInstructionSet([](Isa each) { return ONEHOT_DISPATCH(NarrowRowTable, each)(); });
+  return tables[static_cast<std::size_t>(isa)];
+}
+
+}  // namespace onehot::cpu
+#endif

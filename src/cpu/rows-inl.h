@@ -1,0 +1,159 @@
+// What loops over rows are made of: widening loads and narrowing stores for vectors of the accumulator type, and ways
+// past the caches. Compiled once per instruction set, hence the guard that toggles.
+#if defined(ONEHOT_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEHOT_CPU_ROWS_INL_H_
+#undef ONEHOT_CPU_ROWS_INL_H_
+#else
+#define ONEHOT_CPU_ROWS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "core/dtype.h"
+#include "cpu/rows_simd.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onehot::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Highway 1.0.3 converts f16 correctly only where the CPU has the instruction (F16C, which AVX2 targets imply, or
+// NEON).
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4
+#undef ONEHOT_VECTOR_F16
+#define ONEHOT_VECTOR_F16 0
+#else
+#undef ONEHOT_VECTOR_F16
+#define ONEHOT_VECTOR_F16 1
+#endif
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadWide(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadWide(D d, const double* p) {
+  return hn::LoadU(d, p);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadWide(D d, const BF16* p) {
+  const hn::Rebind<std::uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> d32;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(p));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadWide(D d, const F16* p) {
+#if ONEHOT_VECTOR_F16
+  const hn::Rebind<hwy::float16_t, D> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+#else
+  HWY_ALIGN float wide[HWY_MAX_BYTES / sizeof(float)];
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) wide[i] = Widen(p[i]);
+  return hn::Load(d, wide);
+#endif
+}
+
+template <class D, class T>
+HWY_INLINE void StoreVector(hn::Vec<D> v, [[maybe_unused]] D d, T* p, bool stream) {
+  // Highway 1.0.3 streams 16 bytes even where the vector has fewer.
+  if (stream && hn::Lanes(d) * sizeof(T) >= 16) {
+    hn::Stream(v, d, p);
+  } else {
+    hn::StoreU(v, d, p);
+  }
+}
+
+template <class D>
+HWY_INLINE void StoreNarrow(hn::Vec<D> v, D d, float* p, bool stream) {
+  StoreVector(v, d, p, stream);
+}
+
+template <class D>
+HWY_INLINE void StoreNarrow(hn::Vec<D> v, D d, double* p, bool stream) {
+  StoreVector(v, d, p, stream);
+}
+
+// To nearest even by hand: Highway 1.0.3's own conversion truncates.
+template <class D>
+HWY_INLINE void StoreNarrow(hn::Vec<D> v, D, BF16* p, bool stream) {
+  const hn::RebindToSigned<D> d32;
+  const hn::RebindToUnsigned<D> du32;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const auto bits = hn::BitCast(du32, v);
+  const auto top = hn::ShiftRight<16>(bits);
+  const auto rounded =
+      hn::ShiftRight<16>(hn::Add(bits, hn::Add(hn::Set(du32, 0x7FFFu), hn::And(top, hn::Set(du32, 1u)))));
+  const auto quiet = hn::Or(top, hn::Set(du32, 0x40u));
+  const auto result = hn::IfThenElse(hn::RebindMask(du32, hn::IsNaN(v)), quiet, rounded);
+  StoreVector(hn::DemoteTo(d16, hn::BitCast(d32, result)), d16, reinterpret_cast<std::uint16_t*>(p), stream);
+}
+
+template <class D>
+HWY_INLINE void StoreNarrow(hn::Vec<D> v, D d, F16* p, bool stream) {
+#if ONEHOT_VECTOR_F16
+  // As 16-bit integers, which every Stream can store.
+  const hn::Rebind<hwy::float16_t, D> d16;
+  const hn::Rebind<std::uint16_t, D> du16;
+  StoreVector(hn::BitCast(du16, hn::DemoteTo(d16, v)), du16, reinterpret_cast<std::uint16_t*>(p), stream);
+#else
+  (void)stream;
+  HWY_ALIGN float wide[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(v, d, wide);
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) p[i] = Narrow<F16>(wide[i]);
+#endif
+}
+
+inline void Zero(std::byte* out, std::int64_t bytes) {
+  std::memset(out, 0, static_cast<std::size_t>(bytes));
+}
+
+inline void ZeroStream(std::byte* out, std::int64_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto head = std::min<std::int64_t>(bytes, -reinterpret_cast<std::uintptr_t>(out) & (kStreamAlign - 1));
+  if (head > 0) std::memset(out, 0, static_cast<std::size_t>(head));
+  auto* p = reinterpret_cast<std::uint8_t*>(out + head);
+  std::int64_t left = bytes - head;
+  const auto zero = hn::Zero(d);
+  for (; left >= kStreamAlign; left -= kStreamAlign)
+    for (std::int64_t i = 0; i < kStreamAlign; i += lanes, p += lanes) hn::Stream(zero, d, p);
+  if (left > 0) std::memset(p, 0, static_cast<std::size_t>(left));
+}
+
+inline void CopyStream(const std::byte* in, std::byte* out, std::int64_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto head = std::min<std::int64_t>(bytes, -reinterpret_cast<std::uintptr_t>(out) & (kStreamAlign - 1));
+  if (head > 0) std::memcpy(out, in, static_cast<std::size_t>(head));
+  const std::int64_t end = bytes - (bytes - head) % kStreamAlign;
+  for (std::int64_t i = head; i < end; i += lanes)
+    hn::Stream(hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(in) + i), d,
+               reinterpret_cast<std::uint8_t*>(out) + i);
+  if (end < bytes) std::memcpy(out + end, in + end, static_cast<std::size_t>(bytes - end));
+}
+
+inline std::uint64_t NonZero64(const std::uint32_t* counts) {
+  const hn::ScalableTag<std::uint32_t> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto zero = hn::Zero(d);
+  std::uint64_t word = 0;
+  for (std::int64_t j = 0; j < 64; j += lanes) {
+    std::uint8_t bits[8] = {};  // StoreMaskBits writes at least one byte, whatever the number of lanes
+    hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, counts + j), zero), bits);
+    std::uint64_t part = 0;
+    std::memcpy(&part, bits, sizeof part);
+    word |= part << j;
+  }
+  return word;
+}
+
+}  // namespace onehot::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // ONEHOT_CPU_ROWS_INL_H_
