@@ -45,7 +45,9 @@ Status CheckLayout(std::string_view argument, const TensorLayout& layout) {
     return Status::Error(Code::kBadShape,
                          fmt::format("{}: rank must be in [0, {}], is {}", argument, kMaxRank, layout.rank));
   std::int64_t elements = 1, span = SizeOf(layout.dtype);
-  bool fits = true, empty = false;
+  // Extents of an empty view must fit too, the zeros taken as ones, since others multiply them; its strides reach
+  // nothing.
+  bool fits = true, reaches = true, empty = false;
   for (int axis = 0; axis < layout.rank; ++axis) {
     const std::int64_t extent = layout.dim(axis), stride = layout.stride(axis);
     if (extent < 0)
@@ -54,13 +56,14 @@ Status CheckLayout(std::string_view argument, const TensorLayout& layout) {
     empty = empty || extent == 0;
     fits = fits && !__builtin_mul_overflow(elements, std::max(extent, std::int64_t{1}), &elements);
     std::int64_t reach = 0;
-    fits = fits && stride != std::numeric_limits<std::int64_t>::min() &&
-           !__builtin_mul_overflow(std::max(extent - 1, std::int64_t{0}), std::abs(stride), &reach) &&
-           !__builtin_mul_overflow(reach, SizeOf(layout.dtype), &reach) && !__builtin_add_overflow(span, reach, &span);
+    reaches = reaches && stride != std::numeric_limits<std::int64_t>::min() &&
+              !__builtin_mul_overflow(std::max(extent - 1, std::int64_t{0}), std::abs(stride), &reach) &&
+              !__builtin_mul_overflow(reach, SizeOf(layout.dtype), &reach) &&
+              !__builtin_add_overflow(span, reach, &span);
   }
   std::int64_t bytes = 0;
   fits = fits && !__builtin_mul_overflow(elements, SizeOf(layout.dtype), &bytes);
-  if (!fits && !empty)
+  if (!fits || (!reaches && !empty))
     return Status::Error(Code::kBadShape,
                          fmt::format("{}: must span less than 2^63 bytes, shape is {}", argument, Describe(layout)));
   return Status::Ok();

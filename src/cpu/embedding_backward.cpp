@@ -94,6 +94,7 @@ class Grouped final : public PlanBody {
     }
     hot_.Fold(job, wide_.Order(job));
     hwy::FlushStream();
+    progress.Advance(0, 0);  // this thread may have had no task of its own
     if (progress.stopped()) return Status::Error(Code::kCancelled, "cancelled: out is undefined");
     return Status::Ok();
   }

@@ -23,22 +23,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 // what one core draws (some 30 GB/s) is 3 KB, and bursts want slack.
 constexpr std::int64_t kAheadBytes = 6 << 10;
 
-// Calls step(d, c) for columns c, c + lanes(d), ...: whole vectors, then fours, then single ones. No element past the
-// row is touched.
-template <class Acc, class F>
-HWY_INLINE void ForColumns(std::int64_t columns, F&& step) {
-  const hn::ScalableTag<Acc> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t c = 0;
-  for (; c + lanes <= columns; c += lanes) step(d, c);
-  if (c == columns) return;
-  const hn::CappedTag<Acc, 4> d4;
-  const auto four = static_cast<std::int64_t>(hn::Lanes(d4));
-  for (; c + four <= columns; c += four) step(d4, c);
-  const hn::CappedTag<Acc, 1> d1;
-  for (; c < columns; ++c) step(d1, c);
-}
-
 // All lanes `on` or none.
 template <class D>
 HWY_INLINE hn::Mask<D> MaskOf(D d, bool on) {
@@ -69,7 +53,7 @@ HWY_INLINE void SumLoop(const SumTask& task) {
     const auto* const x = reinterpret_cast<const G*>(grad + std::int64_t{position} * stride);
     Acc* const sum = sums + row * columns;
     const std::uint32_t before = counts[row]++;
-    if constexpr (sizeof(G) == 2) lasts[row] = position;
+    lasts[row] = position;
     // A fold starts from its first element. Whether this is one is chance in a near-unique batch, so both results are
     // formed and one is taken: no branch to mispredict.
     const bool starts = before % 512 == 0;
@@ -118,14 +102,20 @@ HWY_INLINE void WriteRow(const FinishTask& task, std::int64_t row, O* out, bool 
     if (task.scale) v = hn::IfThenElse(MaskOf(d, divide), hn::Div(v, hn::Set(d, static_cast<Acc>(count))), v);
     if (task.accumulate) v = hn::Add(LoadWide(d, out + c), v);
     v = hn::IfThenElseZero(MaskOf(d, named), v);
-    if constexpr (sizeof(O) == 2) nan = nan || !hn::AllFalse(d, hn::IsNaN(v));
+    nan = nan || !hn::AllFalse(d, hn::IsNaN(v));
     StoreNarrow(v, d, out + c, stream);
   });
-  // Widening may have made a signalling NaN quiet, but a row named once is a bit copy.
-  if constexpr (sizeof(O) == 2) {
-    if (HWY_UNLIKELY(nan && count == 1 && !task.accumulate))
-      std::memcpy(out, task.grad + std::int64_t{task.lasts[row]} * task.grad_stride,
-                  static_cast<std::size_t>(task.columns) * sizeof(O));
+  // A row named once is a bit copy, but on its way a signalling NaN may have become quiet: by widening, or because the
+  // compiler turned "v or sum + v" into "v plus sum or -0".
+  if (HWY_UNLIKELY(nan && count == 1 && !task.accumulate)) {
+    const auto* const only = reinterpret_cast<const G*>(task.grad + std::int64_t{task.lasts[row]} * task.grad_stride);
+    for (std::int64_t c = 0; c < task.columns; ++c) {
+      if constexpr (std::is_same_v<G, O>) {
+        out[c] = only[c];
+      } else {
+        out[c] = Narrow<O>(Widen(only[c]));
+      }
+    }
   }
 }
 
@@ -151,8 +141,9 @@ void WriteAll(const FinishTask& task) {
         const auto* const sums = reinterpret_cast<const float*>(task.sums);
         for (; row + lanes <= end; row += lanes) {
           const auto named = hn::RebindMask(d, hn::Ne(hn::LoadU(du, task.counts + row), hn::Zero(du)));
-          hn::StoreU(hn::IfThenElseZero(named, hn::LoadU(d, sums + row)), d,
-                     reinterpret_cast<float*>(to) + (row - begin));
+          const auto v = hn::IfThenElseZero(named, hn::LoadU(d, sums + row));
+          if (!hn::AllFalse(d, hn::IsNaN(v))) break;  // one by one from here on
+          hn::StoreU(v, d, reinterpret_cast<float*>(to) + (row - begin));
         }
       }
     }

@@ -35,7 +35,7 @@ struct SumTask {
   std::int64_t columns;
 
   std::uint32_t* counts;  // per row, occurrences so far; zeroed by the caller
-  std::uint32_t* lasts;   // per row, the position of the last one, kept for 16-bit gradients only
+  std::uint32_t* lasts;   // per row, the position of the last one
   std::byte* sums;        // of the accumulator type, `columns` per row; what they hold before is of no interest
 
   // Called when a row is named again after a multiple of 512 occurrences, with its sum of the last 512.

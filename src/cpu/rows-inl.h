@@ -19,6 +19,22 @@ HWY_BEFORE_NAMESPACE();
 namespace onehot::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Calls step(d, c) for columns c, c + lanes(d), ...: whole vectors, then fours, then single ones. No element past the
+// row is touched.
+template <class Acc, class F>
+HWY_INLINE void ForColumns(std::int64_t columns, F&& step) {
+  const hn::ScalableTag<Acc> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  for (; c + lanes <= columns; c += lanes) step(d, c);
+  if (c == columns) return;
+  const hn::CappedTag<Acc, 4> d4;
+  const auto four = static_cast<std::int64_t>(hn::Lanes(d4));
+  for (; c + four <= columns; c += four) step(d4, c);
+  const hn::CappedTag<Acc, 1> d1;
+  for (; c < columns; ++c) step(d1, c);
+}
+
 // Highway 1.0.3 converts f16 correctly only where the CPU has the instruction (F16C, which AVX2 targets imply, or
 // NEON).
 #if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4

@@ -142,6 +142,16 @@ void Fold(const FoldTask& task) {
       return;
     }
   }
+  if constexpr (!std::is_same_v<G, O> && !std::is_same_v<G, Acc>) {
+    // Widening is exact; kept apart from the arithmetic below, which a compiler may extend to sums of one term.
+    if (task.count == 1 && !task.accumulate) {
+      const G* const row = reinterpret_cast<const G*>(task.rows[0]) + task.first;
+      ForColumns<Acc>(task.columns, [&](auto d, std::int64_t c) HWY_ATTR {
+        StoreNarrow(LoadWide(d, row + c), d, reinterpret_cast<O*>(task.out) + c, task.stream);
+      });
+      return;
+    }
+  }
   HWY_ALIGN Acc sum[kPanel];
   const G* rows[2 * kLockstep];
   for (std::int64_t column = 0; column < task.columns; column += kPanel) {

@@ -37,7 +37,7 @@ class EmbeddingBackwardPlan final : public PlanBody {
   explicit EmbeddingBackwardPlan(const EmbeddingBackward& op) : op_(op) {
     sum_ = layout_.Book<double>(op.V() * op.D());
     count_ = layout_.Book<std::int64_t>(op.V());
-    last_ = layout_.Book<std::int64_t>(op.V());
+    first_ = layout_.Book<std::int64_t>(op.V());
   }
 
   Status Run(Scratch scratch, const RunOptions& options) const override;
@@ -46,25 +46,27 @@ class EmbeddingBackwardPlan final : public PlanBody {
   template <class G, class O>
   Status RunAs(Scratch scratch, const RunOptions& options) const {
     const auto sum = scratch.Get(sum_);
-    const auto count = scratch.Get(count_), last = scratch.Get(last_);
+    const auto count = scratch.Get(count_), first = scratch.Get(first_);
     const std::int64_t V = op_.V(), D = op_.D(), step = op_.grad.stride(-1);
     const Positions grad_rows = Flatten(op_.grad, op_.grad.rank - 1);
     const auto grad = [&](std::int64_t i, std::int64_t c) {
       return static_cast<const G*>(op_.grad.data)[grad_rows.Offset(i) + c * step];
     };
-    std::ranges::fill(sum, 0.0);
     std::ranges::fill(count, 0);
     if (Status bad = ForEachIndex(op_.indices, V, {},
                                   [&](std::int64_t i, std::int64_t v) {
-                                    ++count[static_cast<std::size_t>(v)];
-                                    last[static_cast<std::size_t>(v)] = i;
+                                    if (count[static_cast<std::size_t>(v)]++ == 0)
+                                      first[static_cast<std::size_t>(v)] = i;
                                   });
         !bad.ok())
       return bad;
     if (Status stopped = ForEachIndex(op_.indices, V, options,
                                       [&](std::int64_t i, std::int64_t v) {
-                                        for (std::int64_t c = 0; c < D; ++c)
-                                          sum[static_cast<std::size_t>(v * D + c)] += Widen(grad(i, c));
+                                        for (std::int64_t c = 0; c < D; ++c) {
+                                          double& total = sum[static_cast<std::size_t>(v * D + c)];
+                                          total = i == first[static_cast<std::size_t>(v)] ? Widen(grad(i, c))
+                                                                                          : total + Widen(grad(i, c));
+                                        }
                                       });
         !stopped.ok())
       return stopped;
@@ -82,7 +84,7 @@ class EmbeddingBackwardPlan final : public PlanBody {
         if (op_.scale_grad_by_freq) value /= static_cast<double>(n);
         if (op_.accumulate) value += Widen(out);
         if (n == 1 && !op_.accumulate) {
-          const G only = grad(last[static_cast<std::size_t>(v)], c);
+          const G only = grad(first[static_cast<std::size_t>(v)], c);
           if constexpr (std::is_same_v<G, O>) {
             out = only;
           } else {
@@ -98,7 +100,7 @@ class EmbeddingBackwardPlan final : public PlanBody {
 
   const EmbeddingBackward op_;
   Piece<double> sum_;
-  Piece<std::int64_t> count_, last_;
+  Piece<std::int64_t> count_, first_;
 };
 
 // Below RunAs: clang 14 leaves a member template out that a lambda calls above its body.

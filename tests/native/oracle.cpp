@@ -63,11 +63,15 @@ void PromiseRow(const EmbeddingBackward& op, std::int64_t v, const std::int64_t*
     A value = total[c];
     if (op.scale_grad_by_freq && count > 1) value /= static_cast<A>(count);
     if (op.accumulate) value = static_cast<A>(Widen(old[static_cast<std::int64_t>(c) * op.out.strides[1]])) + value;
-    if constexpr (std::is_same_v<G, O>) {
-      if (count == 1 && !op.accumulate) {
-        out[c] = grad[GradRow(op.grad, positions[0]) + static_cast<std::int64_t>(c) * step];
-        continue;
+    if (count == 1 && !op.accumulate) {
+      // Not by way of `total`: a compiler may turn "x or sum + x" into "x plus sum or -0", which quiets a NaN.
+      const G only = grad[GradRow(op.grad, positions[0]) + static_cast<std::int64_t>(c) * step];
+      if constexpr (std::is_same_v<G, O>) {
+        out[c] = only;
+      } else {
+        out[c] = Narrow<O>(Widen(only));
       }
+      continue;
     }
     out[c] = Narrow<O>(value);
   }
