@@ -32,11 +32,13 @@ constexpr std::int64_t kMaxBuckets = 1024;
 constexpr std::int64_t kMaxTasks = 512;
 constexpr std::int64_t kMinTaskBytes = 128 << 10;
 
-// Bucket size where buckets are sorted: as many buckets as are useful for the positions there are.
+// Bucket size where buckets are sorted: some 512 positions in each, since looking ahead for prefetching ends with the
+// bucket; rows whose counters fit a stack; and, for many threads, at least 16 buckets.
 int SortShift(const BackwardShape& shape) {
-  const std::int64_t target = std::clamp<std::int64_t>(shape.N / 8, 16, kMaxBuckets);
+  const std::int64_t wanted = std::max(shape.N / 512, shape.V / kStackRows);
+  const std::int64_t most = std::clamp<std::int64_t>(wanted, 16, kMaxBuckets);
   int shift = 0;
-  while ((shape.V - 1) >> shift >= target) ++shift;
+  while ((shape.V - 1) >> shift >= most) ++shift;
   return shift;
 }
 

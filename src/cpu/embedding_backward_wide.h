@@ -13,6 +13,9 @@
 
 namespace onehot::cpu {
 
+// Rows of a bucket whose counters a thread keeps on its stack while it sorts: 4 KiB.
+inline constexpr std::int64_t kStackRows = 1024;
+
 template <class Index>
 class WideRows {
  public:
@@ -95,9 +98,6 @@ class WideRows {
   Index* Order(const BackwardJob& job) const { return partition_.Rows(job.scratch); }
 
  private:
-  // Rows of a bucket whose counters a thread keeps on its stack while it sorts: 4 KiB.
-  static constexpr std::int64_t kStackRows = 1024;
-
   // Calls visit(r) for the rows of a bucket whose counter is not zero, in ascending order. `visit` may change counter
   // r.
   template <class F>

@@ -128,15 +128,19 @@ void Fold(const FoldTask& task) {
     if (task.count == 1 && !task.accumulate) {
       const auto bytes = static_cast<std::size_t>(task.columns) * sizeof(G);
       const std::byte* const row = task.rows[0] + task.first * static_cast<std::int64_t>(sizeof(G));
-      if (task.ahead == kFoldAhead) {
-        for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(task.rows[kFoldAhead] + i);
-      }
+      // Line by line, each with the same line of a later row: bursts of prefetches would stall the copy (measured: 16.7
+      // against 20 GB/s for rows of 1.5 KB).
+      const std::byte* const later = task.ahead == kFoldAhead ? task.rows[kFoldAhead] : row;
+      const hn::ScalableTag<std::uint8_t> d;
+      const auto* in = reinterpret_cast<const std::uint8_t*>(row);
+      auto* out = reinterpret_cast<std::uint8_t*>(task.out);
       if (task.stream) {
-        const hn::ScalableTag<std::uint8_t> d;
-        const auto* in = reinterpret_cast<const std::uint8_t*>(row);
-        auto* out = reinterpret_cast<std::uint8_t*>(task.out);
-        for (std::size_t i = 0; i < bytes; i += hn::Lanes(d)) hn::Stream(hn::LoadU(d, in + i), d, out + i);
+        for (std::size_t i = 0; i < bytes; i += hn::Lanes(d)) {
+          hwy::Prefetch(later + i);
+          hn::Stream(hn::LoadU(d, in + i), d, out + i);
+        }
       } else {
+        for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(later + i);
         std::memcpy(task.out, row, bytes);
       }
       return;
@@ -160,9 +164,9 @@ void Fold(const FoldTask& task) {
       const std::int64_t count = std::min(kLockstep, task.count - first);
       for (std::int64_t r = 0; r < count; ++r)
         rows[r] = reinterpret_cast<const G*>(task.rows[first + r]) + task.first + column;
-      const std::int64_t next = std::clamp<std::int64_t>(task.count + task.ahead - first - kLockstep, 0, count);
+      const std::int64_t next = std::clamp<std::int64_t>(task.count + task.ahead - first - kFoldAhead, 0, count);
       for (std::int64_t r = 0; r < next; ++r)
-        rows[kLockstep + r] = reinterpret_cast<const G*>(task.rows[first + kLockstep + r]) + task.first + column;
+        rows[kLockstep + r] = reinterpret_cast<const G*>(task.rows[first + kFoldAhead + r]) + task.first + column;
       const bool last = first + count == task.count;
       const Pass<G, O> pass{rows,
                             count,
