@@ -77,9 +77,11 @@ class Gather final : public PlanBody {
     const std::int64_t weight_step = op_.weight.stride(1) * size_, out_step = op_.out.stride(-1) * size_;
     std::int64_t fetched = begin;
     for (std::int64_t i = begin; i < end; ++i) {
-      for (; fetched < std::min(i + ahead_, end); ++fetched)
-        for (std::int64_t at = 0; dense_columns_ && at < row_bytes; at += kStreamAlign)
-          hwy::Prefetch(Weight(rows[fetched]) + at);
+      for (; dense_columns_ && fetched < std::min(i + ahead_, end); ++fetched) {
+        const std::byte* const row = Weight(rows[fetched]);
+        for (std::int64_t at = 0; at < row_bytes; at += kStreamAlign) hwy::Prefetch(row + at);
+        hwy::Prefetch(row + row_bytes - 1);  // the line more that a row off line boundaries has
+      }
       const std::byte* const from = Weight(rows[i]);
       std::byte* const to = static_cast<std::byte*>(op_.out.data) + out_positions_.Offset(i) * size_;
       if (stream_) {

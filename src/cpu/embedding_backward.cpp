@@ -32,6 +32,12 @@ constexpr std::int64_t kMaxBuckets = 1024;
 constexpr std::int64_t kMaxTasks = 512;
 constexpr std::int64_t kMinTaskBytes = 128 << 10;
 
+int CeilLog2(std::int64_t n) {
+  int log = 0;
+  while (std::int64_t{1} << log < n) ++log;
+  return log;
+}
+
 // Bucket size where buckets are sorted: some 512 positions in each, since looking ahead for prefetching ends with the
 // bucket; rows whose counters fit a stack; and, for many threads, at least 16 buckets.
 int SortShift(const BackwardShape& shape) {
@@ -70,10 +76,12 @@ class Grouped final : public PlanBody {
     const std::int64_t work = shape_.N * shape_.position_cost() + shape_.V * shape_.row_cost();
     int threads = ThreadsFor(work, options.threads);
     int shift = -1;
+    bool whole_table = false;
     if constexpr (kHasNarrow) {
       if (narrow_rows_) {
         threads = narrow_.Threads(threads);
-        shift = narrow_.Shift(threads, kMaxBuckets);
+        whole_table = narrow_.WholeTable(threads);
+        shift = whole_table ? CeilLog2(shape_.V) : narrow_.Shift(threads, kMaxBuckets);
       }
     }
     const bool narrow = shift >= 0;
@@ -84,7 +92,9 @@ class Grouped final : public PlanBody {
     Progress progress(options, work);
     BackwardJob job{scratch, progress, shift, threads};
     job.grad = PackGrad(scratch, threads);
-    if (narrow) {
+    if (whole_table) {
+      if constexpr (kHasNarrow) narrow_.Table(job, partition_.Rows(scratch));
+    } else if (narrow) {
       if constexpr (kHasNarrow) WriteNarrow(job);
     } else {
       partition_.Move(scratch, shift, threads);
@@ -110,10 +120,6 @@ class Grouped final : public PlanBody {
   }
 
   void WriteNarrow(BackwardJob& job) const {
-    if (partition_.Buckets(job.shift) == 1) {
-      narrow_.Bucket(job, 0, shape_.V, nullptr, partition_.Rows(job.scratch), shape_.N, 0);
-      return;
-    }
     partition_.Move(job.scratch, job.shift, job.threads);
     const Index* const begin = partition_.Begin(job.scratch);
     // A bucket this crowded would keep one thread busy while the others have run out; sorted, all can share it.
@@ -124,7 +130,7 @@ class Grouped final : public PlanBody {
         const auto count = static_cast<std::int64_t>(begin[k + 1] - begin[k]);
         const std::int64_t first = k << job.shift, end = std::min(shape_.V, (k + 1) << job.shift);
         if (count > 0 && count <= crowded) {
-          narrow_.Bucket(job, first, end, partition_.Entries(job.scratch) + begin[k], nullptr, count, thread);
+          narrow_.Bucket(job, first, end, partition_.Entries(job.scratch) + begin[k], count, thread);
         } else {
           typename WideRows<Index>::Writer writer(wide_, job, first);
           wide_.Bucket(job, k, writer);

@@ -32,8 +32,10 @@ class NarrowRows {
     while (std::int64_t{2} << max_shift_ <= kBucketSumBytes / row_bytes() && std::int64_t{1} << max_shift_ < shape.V)
       ++max_shift_;
     const std::int64_t rows = std::int64_t{1} << max_shift_;
-    slots_ = std::clamp<std::int64_t>((shape.V + rows - 1) / rows, 1, std::max(8, Processors()));
-    whole_table_ = shape.V <= slots_ * rows && shape.V * row_bytes() <= kTableSumBytes;
+    const std::int64_t buckets = (shape.V + rows - 1) / rows;
+    slots_ = std::clamp<std::int64_t>(buckets, 1, std::max(8, Processors()));
+    whole_table_ = buckets <= slots_ && shape.V * row_bytes() <= kTableSumBytes;
+    if (whole_table_) slots_ = 2 * std::max<std::int64_t>(buckets, 1);  // two halves, each with counts of its own
     sums_ = layout.Book<std::byte>(slots_ * rows * shape.sum_bytes);
     counts_ = layout.Book<std::uint32_t>(slots_ * rows);
     lasts_ = layout.Book<std::uint32_t>(slots_ * rows);
@@ -45,36 +47,80 @@ class NarrowRows {
 
   int max_shift() const { return max_shift_; }
 
-  // The bucket size: the whole table if one thread can keep it in cache, else as large as fits, but several buckets for
-  // each thread. Or -1, if that would be more buckets than `most`.
+  // A table whose sums stay in cache needs no buckets, so positions need not be moved, which takes as long as adding a
+  // short row. Two threads then take half of the columns each or, where half a row is too short for that, one does it
+  // all.
+  bool WholeTable(int threads) const { return whole_table_ && threads <= 2; }
+  void Table(BackwardJob& job, const std::uint32_t* rows) const {
+    const std::int64_t half = job.threads == 2 ? half_columns() : shape_.D;
+    ParallelFor(job.threads, half < shape_.D ? 2 : 1, [&](std::int64_t part, int) {
+      const Columns columns = part == 0 ? Columns{0, half} : Columns{half, shape_.D - half};
+      Run(job, 0, shape_.V, nullptr, rows, shape_.N, part * slots_ / 2, columns);
+      hwy::FlushStream();
+    });
+  }
+
+  // The bucket size otherwise: as large as fits, but several buckets for each thread. Or -1, if that would be more
+  // buckets than `most`.
   int Shift(int threads, std::int64_t most) const {
     int shift = max_shift_;
-    if (threads == 1 && whole_table_) {
-      while (std::int64_t{1} << shift < shape_.V) ++shift;
-      return shift;
-    }
     while (threads > 1 && shift > 6 && shape_.V >> shift < 4 * threads) --shift;
     return (shape_.V - 1) >> shift < most ? shift : -1;
   }
 
-  // Writes rows [first, end) from the positions that name them, which are `entries` or, if that is null, all positions
-  // in order with their `rows`.
-  void Bucket(BackwardJob& job, std::int64_t first, std::int64_t end, const RowEntry* entries,
-              const std::uint32_t* rows, std::int64_t count, int thread) const {
-    const std::int64_t offset = std::int64_t{thread} << max_shift_;
+  // Writes rows [first, end) from the positions that name them.
+  void Bucket(BackwardJob& job, std::int64_t first, std::int64_t end, const RowEntry* entries, std::int64_t count,
+              int thread) const {
+    Run(job, first, end, entries, nullptr, count, thread, {0, shape_.D});
+  }
+
+ private:
+  // Sums of one bucket: a quarter of the 1 MiB L2 of current server cores; the gradient streams through the rest.
+  static constexpr std::int64_t kBucketSumBytes = 256 << 10;
+  // A table up to this size is summed whole: its sums may spill into L3, but 2.5 ns a position are saved.
+  static constexpr std::int64_t kTableSumBytes = 2 << 20;
+  // Positions added between two looks at the progress callback: some 0.1 ms.
+  static constexpr std::int64_t kPiece = 1 << 16;
+
+  struct Columns {
+    std::int64_t begin, count;
+  };
+
+  struct Context {
+    const NarrowRows& self;
+    BackwardJob& job;
+    std::int64_t first;
+    std::uint32_t* chunks;  // per row of the bucket, where the sum of its chunks is kept
+    Columns columns;
+  };
+
+  std::int64_t row_bytes() const { return shape_.sum_bytes + 8; }  // a sum, its count, and its last occurrence
+
+  // Half of a row, in pairs of lines, which is what prefetchers fetch; all columns if there is one pair only.
+  std::int64_t half_columns() const {
+    const std::int64_t pair = 2 * kStreamAlign / shape_.grad_size;
+    return std::min(shape_.D, ((shape_.D + 1) / 2 + pair - 1) / pair * pair);
+  }
+
+  // Sums and writes those columns of rows [first, end). The positions are `entries` or, if that is null, all in order
+  // with their `rows`.
+  void Run(BackwardJob& job, std::int64_t first, std::int64_t end, const RowEntry* entries, const std::uint32_t* rows,
+           std::int64_t count, std::int64_t slot, Columns columns) const {
+    const std::int64_t offset = slot << max_shift_;
     std::uint32_t* const counts = job.scratch.Get(counts_).data() + offset;
     std::uint32_t* const lasts = job.scratch.Get(lasts_).data() + offset;
     std::byte* const sums = job.scratch.Get(sums_).data() + offset * shape_.sum_bytes;
+    const std::byte* const grad = job.grad.base + columns.begin * shape_.grad_size;
     std::fill_n(counts, (end - first + 63) / 64 * 64, 0u);
-    Context context{*this, job, first, job.scratch.Get(chunks_).data() + offset};
+    Context context{*this, job, first, job.scratch.Get(chunks_).data() + offset, columns};
     SumTask task{.entries = entries,
                  .rows = rows,
                  .first_position = 0,
                  .count = count,
                  .first_row = static_cast<std::uint32_t>(first),
-                 .grad = job.grad.base,
+                 .grad = grad,
                  .grad_stride = job.grad.stride,
-                 .columns = shape_.D,
+                 .columns = columns.count,
                  .counts = counts,
                  .lasts = lasts,
                  .sums = sums,
@@ -88,20 +134,20 @@ class NarrowRows {
         task.first_position = static_cast<std::uint32_t>(done);
         task.count = std::min(kPiece, count - done);
         sum_(task);
-        job.progress.Advance(task.count * shape_.position_cost(), thread);
+        if (columns.begin == 0) job.progress.Advance(task.count * shape_.position_cost(), 0);
       }
     }
-    if (shape_.op.counts)
+    if (shape_.op.counts && columns.begin == 0)
       for (std::int64_t r = 0; r < end - first; ++r) shape_.out.Count(first + r, first + r + 1, counts[r]);
     if (shape_.padding >= first && shape_.padding < end) counts[shape_.padding - first] = 0;
     finish_({.rows = end - first,
-             .columns = shape_.D,
+             .columns = columns.count,
              .counts = counts,
              .lasts = lasts,
              .sums = sums,
-             .grad = job.grad.base,
+             .grad = grad,
              .grad_stride = job.grad.stride,
-             .out = shape_.out.Row(first),
+             .out = shape_.out.Row(first) + columns.begin * shape_.out_size,
              .out_stride = shape_.out.row_stride(),
              .scale = shape_.op.scale_grad_by_freq,
              .accumulate = shape_.op.accumulate,
@@ -112,40 +158,24 @@ class NarrowRows {
              .context = &context});
   }
 
- private:
-  // Sums of one bucket: a quarter of the 1 MiB L2 of current server cores; the gradient streams through the rest.
-  static constexpr std::int64_t kBucketSumBytes = 256 << 10;
-  // A table up to this size is summed whole on one thread: its sums may spill into L3, but 2.5 ns a position are saved.
-  static constexpr std::int64_t kTableSumBytes = 2 << 20;
-  // Positions added between two looks at the progress callback: some 0.1 ms.
-  static constexpr std::int64_t kPiece = 1 << 16;
-
-  struct Context {
-    const NarrowRows& self;
-    BackwardJob& job;
-    std::int64_t first;
-    std::uint32_t* chunks;  // per row of the bucket, where the sum of its chunks is kept
-  };
-
-  std::int64_t row_bytes() const { return shape_.sum_bytes + 8; }  // a sum, its count, and its last occurrence
-
   // The sum of a row's chunks so far is kept aside.
   static void ChunkDone(void* opaque, std::uint32_t row, std::uint32_t occurrences, const std::byte* sum) {
-    const auto& [self, job, first, chunks] = *static_cast<const Context*>(opaque);
+    const auto& [self, job, first, chunks, columns] = *static_cast<const Context*>(opaque);
     if (occurrences == kChunk) {
       chunks[row] = static_cast<std::uint32_t>(self.hot_.KeepChunk(job));
-      std::memcpy(self.hot_.Sum(job, chunks[row]), sum, static_cast<std::size_t>(self.shape_.sum_bytes));
+      std::memcpy(self.hot_.Sum(job, chunks[row]), sum,
+                  static_cast<std::size_t>(columns.count * SizeOf(self.shape_.sum_dtype)));
     } else {
       std::byte* const total = self.hot_.Sum(job, chunks[row]);
       const std::array<const std::byte*, 2> terms = {total, sum};
-      self.add_sums_({.rows = terms.data(), .count = 2, .columns = self.shape_.D, .out = total});
+      self.add_sums_({.rows = terms.data(), .count = 2, .columns = columns.count, .out = total});
     }
   }
 
   static void FinishHot(void* opaque, std::int64_t row, std::uint32_t occurrences, const std::byte* sum) {
-    const auto& [self, job, first, chunks] = *static_cast<const Context*>(opaque);
+    const auto& [self, job, first, chunks, columns] = *static_cast<const Context*>(opaque);
     const std::array<const std::byte*, 2> terms = {self.hot_.Sum(job, chunks[row]), sum};
-    self.shape_.out.Fold(first + row, self.fold_sums_, terms.data(), 2, occurrences);
+    self.shape_.out.FoldColumns(first + row, columns.begin, columns.count, self.fold_sums_, terms.data(), occurrences);
   }
 
   const BackwardShape& shape_;

@@ -46,10 +46,11 @@ HWY_INLINE void SumLoop(const SumTask& task) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t position = kEntries ? entries[i].position : first_position + static_cast<std::uint32_t>(i);
     const std::uint32_t row = (kEntries ? entries[i].row : rows[i]) - first_row;
-    if constexpr (kEntries) {
-      const std::byte* const next = grad + std::int64_t{entries[std::min(i + ahead, count - 1)].position} * stride;
-      for (std::int64_t at = 0; at < row_bytes; at += 64) hwy::Prefetch(next + at);
-    }
+    const std::int64_t later = std::min(i + ahead, count - 1);
+    const std::byte* const next =
+        grad + (kEntries ? std::int64_t{entries[later].position} : first_position + later) * stride;
+    for (std::int64_t at = 0; at < row_bytes; at += 64) hwy::Prefetch(next + at);
+    hwy::Prefetch(next + row_bytes - 1);  // the line more that a row off line boundaries has
     const auto* const x = reinterpret_cast<const G*>(grad + std::int64_t{position} * stride);
     Acc* const sum = sums + row * columns;
     const std::uint32_t before = counts[row]++;

@@ -58,6 +58,17 @@ class OutputRows {
     }
   }
 
+  // Columns [begin, begin + count) of row v, which lie side by side, become the sum of two terms.
+  void FoldColumns(std::int64_t v, std::int64_t begin, std::int64_t count, FoldFunction fold,
+                   const std::byte* const* two_rows, std::int64_t occurrences) const {
+    fold({.rows = two_rows,
+          .count = 2,
+          .columns = count,
+          .out = Row(v) + begin * size_,
+          .divisor = op_.scale_grad_by_freq ? static_cast<double>(occurrences) : 1.0,
+          .accumulate = op_.accumulate});
+  }
+
   // Rows [begin, end) get nothing: they are zeroed, or left as they are where the problem accumulates.
   void Skip(std::int64_t begin, std::int64_t end) const {
     if (op_.accumulate || begin == end) return;

@@ -113,6 +113,11 @@ struct Pass {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
     std::int64_t c = 0;
     for (; c + 4 * lanes <= columns; c += 4 * lanes) Block<4>(d, c);
+    // What is left of the rows to come, up to the line more that a row off line boundaries has.
+    for (std::int64_t r = 0; r < next_count; ++r) {
+      for (std::int64_t k = c; k < columns; k += 64 / static_cast<std::int64_t>(sizeof(G))) hwy::Prefetch(next[r] + k);
+      hwy::Prefetch(next[r] + columns - 1);
+    }
     for (; c + lanes <= columns; c += lanes) Block<1>(d, c);
     constexpr std::size_t kHalf = HWY_MAX_BYTES / sizeof(Acc) / 2;
     if constexpr (kHalf > 0) {
@@ -143,6 +148,7 @@ void Fold(const FoldTask& task) {
         for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(later + i);
         std::memcpy(task.out, row, bytes);
       }
+      hwy::Prefetch(later + bytes - 1);  // the line more that a row off line boundaries has
       return;
     }
   }
