@@ -142,12 +142,12 @@ class DType:
 
 
 class Ceilings:
-    """What the machine moves, in GB/s, for a number of threads. Shared hosts drift: measured again now and then, and
-    the latest figure counts."""
+    """What the machine moves, in GB/s, for a number of threads. Shared hosts drift within seconds (two threads read 42 or
+    78 GB/s on one): measured again now and then, and the latest figure counts."""
 
     KINDS = ["read", "store", "NT store", "NT zero", "copy"]
     BYTES = 512 * MIB  # far beyond any cache; copies read one half and write the other
-    AGE_S = 30
+    AGE_S = 5
 
     def __init__(self, native, threads):
         self.native, self.threads = native, threads

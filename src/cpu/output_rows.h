@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/cache.h"
 #include "cpu/rows_simd.h"
 #include "onehot/embedding.h"
 
@@ -21,7 +22,7 @@ class OutputRows {
         row_stride_(op.out.stride(0) * size_),
         dense_columns_(op.out.stride(1) == 1 || op.D() <= 1),
         dense_(dense_columns_ && (row_stride_ == row_bytes_ || op.V() <= 1)),
-        stream_zeros_(op.V() * row_bytes_ > kStreamBytes),
+        stream_zeros_(PastCaches(op.N() * op.D() * SizeOf(op.grad.dtype), op.V() * row_bytes_)),
         stream_rows_(stream_zeros_ && dense_columns_ && !op.accumulate && row_bytes_ % kStreamAlign == 0 &&
                      row_stride_ % kStreamAlign == 0 &&
                      reinterpret_cast<std::uintptr_t>(op.out.data) % kStreamAlign == 0),
@@ -90,9 +91,6 @@ class OutputRows {
   }
 
  private:
-  // Outputs above this go past the caches: they would not stay there, and an ordinary store reads the line first.
-  static constexpr std::int64_t kStreamBytes = 4 << 20;
-
   // Columns folded on the stack before they are spread to an output with strided columns: 4 KiB of f64.
   static constexpr std::int64_t kSpreadColumns = 512;
 

@@ -8,11 +8,14 @@
 #include <utility>
 
 #include "tests/native/cases.h"
+#include "tests/native/env.h"
 
 namespace onehot::test {
 namespace {
 
-class BackwardLarge : public ::testing::TestWithParam<std::pair<DType, DType>> {};
+class BackwardLarge : public ::testing::TestWithParam<std::pair<DType, DType>> {
+  const OutputsPastCaches past_caches_;
+};
 
 INSTANTIATE_TEST_SUITE_P(GradAndOut, BackwardLarge,
                          ::testing::Values(std::pair(DType::kF32, DType::kF32), std::pair(DType::kF64, DType::kF64),

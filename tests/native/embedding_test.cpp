@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/native/data.h"
+#include "tests/native/env.h"
 #include "tests/native/oracle.h"
 #include "tests/native/strides.h"
 #include "tests/native/targets.h"
@@ -156,6 +157,7 @@ TEST(EmbeddingThreads, SameBitsForAnyNumber) {
 
 // Outputs too large for the caches, on line boundaries and off them.
 TEST(EmbeddingLarge, AlignedAndNot) {
+  const OutputsPastCaches past_caches;
   for (const Placed placed : {Placed::kAtLine, Placed::kAnywhere}) {
     ExpectGathered(Tensor(DType::kF32, {300, 64}, placed), Tensor(DType::kI64, {20000}),
                    Tensor(DType::kF32, {20000, 64}, placed), 3);

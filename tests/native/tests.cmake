@@ -2,6 +2,7 @@
 onehot_test(native LIBS onehot_objects SOURCES
   native/backward_bits_test.cpp
   native/backward_cases_test.cpp
+  native/backward_halves_test.cpp
   native/backward_large_test.cpp
   native/backward_strides_test.cpp
   native/bad_data_test.cpp
