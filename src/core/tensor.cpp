@@ -34,29 +34,6 @@ std::string_view Name(DType dtype) {
   return "unknown";
 }
 
-std::int64_t SizeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kI8:
-    case DType::kU8:
-    case DType::kBool:
-      return 1;
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kI16:
-      return 2;
-    case DType::kF32:
-    case DType::kI32:
-      return 4;
-    case DType::kF64:
-    case DType::kI64:
-    case DType::kC64:
-      return 8;
-    case DType::kC128:
-      return 16;
-  }
-  return 0;
-}
-
 TensorLayout TensorLayout::Contiguous(DType dtype, std::span<const std::int64_t> dims) {
   TensorLayout layout;
   layout.dtype = dtype;

@@ -17,8 +17,10 @@
 namespace onehot::cpu {
 namespace {
 
-// Positions of a task: 4096 row numbers are 16 KiB, which stay in L1 between reading and gathering.
-constexpr std::int64_t kBlock = 4096;
+// A task is some 256 KiB of output, which takes ten microseconds, ten times a parallel region; its row numbers stay in
+// L1 between reading and gathering (4096 are 32 KiB).
+constexpr std::int64_t kTaskBytes = 256 << 10;
+constexpr std::int64_t kMaxBlock = 4096;
 
 // Bytes of the table to have on the way: the latency of memory (100 ns) times what one core draws (some 30 GB/s) is 3
 // KB; with slack for bursts.
@@ -35,7 +37,8 @@ class Gather final : public PlanBody {
         size_(SizeOf(op.weight.dtype)),
         index_positions_(Flatten(op.indices, op.indices.rank)),
         out_positions_(Flatten(op.out, op.out.rank - 1)),
-        blocks_((N_ + kBlock - 1) / kBlock),
+        block_(std::clamp<std::int64_t>(kTaskBytes / std::max<std::int64_t>(D_ * size_, 1), 1, kMaxBlock)),
+        blocks_((N_ + block_ - 1) / block_),
         dense_columns_(D_ <= 1 || (op.weight.stride(1) == 1 && op.out.stride(-1) == 1)) {
     rows_ = layout_.Book<std::uint64_t>(N_);
     bad_ = layout_.Book<std::int64_t>(blocks_);
@@ -57,13 +60,13 @@ class Gather final : public PlanBody {
     const auto bad = scratch.Get(bad_);
     ParallelFor(threads, blocks_, [&](std::int64_t b, int) {
       bad[b] =
-          LoadRows(op_.indices, index_positions_, V_, b * kBlock, std::min((b + 1) * kBlock, N_), rows + b * kBlock);
+          LoadRows(op_.indices, index_positions_, V_, b * block_, std::min((b + 1) * block_, N_), rows + b * block_);
     });
     for (const std::int64_t position : bad)
       if (position >= 0) return BadIndex("indices", op_.indices, position, V_);
     ParallelFor(threads, blocks_, [&](std::int64_t b, int thread) {
       if (progress.stopped()) return;
-      const std::int64_t begin = b * kBlock, end = std::min(begin + kBlock, N_);
+      const std::int64_t begin = b * block_, end = std::min(begin + block_, N_);
       GatherRows(rows, begin, end);
       hwy::FlushStream();
       progress.Advance((end - begin) * (2 * D_ * size_ + SizeOf(op_.indices.dtype)), thread);
@@ -105,7 +108,7 @@ class Gather final : public PlanBody {
   const RowKernels& kernels_;
   const std::int64_t N_, V_, D_, size_;
   const Positions index_positions_, out_positions_;
-  const std::int64_t blocks_;
+  const std::int64_t block_, blocks_;
   const bool dense_columns_;
   bool stream_;
   std::int64_t ahead_;

@@ -17,7 +17,8 @@ Result<Environment> ReadEnvironment() {
   // One pass instead of a getenv for each variable: plans are made in tens of nanoseconds.
   constexpr std::string_view kPrefix = "ONEHOT_";
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if ((*variable)[0] != 'O' || std::strncmp(*variable, kPrefix.data(), kPrefix.size()) != 0) continue;
+    if ((*variable)[0] != 'O' || (*variable)[1] != 'N' || std::strncmp(*variable, kPrefix.data(), kPrefix.size()) != 0)
+      continue;
     const std::string_view text = *variable + kPrefix.size();
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tests/native/cases.h"
-#include "tests/native/env.h"
+#include "tests/native/targets.h"
 
 namespace onehot::test {
 namespace {

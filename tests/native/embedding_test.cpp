@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tests/native/data.h"
-#include "tests/native/env.h"
 #include "tests/native/oracle.h"
 #include "tests/native/strides.h"
 #include "tests/native/targets.h"

@@ -5,8 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "cpu/cache.h"
-
 namespace onehot::test {
 
 // Sets an environment variable, and puts the old value back when it goes. nullptr unsets it.
@@ -30,15 +28,6 @@ class ScopedEnv {
 
   const char* name_;
   std::optional<std::string> old_;
-};
-
-// Outputs above 4 MiB are stored past the caches while it lives, however large those are.
-class OutputsPastCaches {
- public:
-  OutputsPastCaches() { cpu::ForgetCachesForTest(true); }
-  ~OutputsPastCaches() { cpu::ForgetCachesForTest(false); }
-  OutputsPastCaches(const OutputsPastCaches&) = delete;
-  OutputsPastCaches& operator=(const OutputsPastCaches&) = delete;
 };
 
 // Tests whose tensors take gigabytes, or minutes, run where this is set.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/cache.h"
 #include "onehot/onehot.h"
 #include "select/select.h"
 #include "tests/native/env.h"
@@ -99,6 +100,15 @@ Status RunOn(const Target& target, const Op& op, const RunOptions& options = {})
     EXPECT_EQ(expect_status_got.code(), CODE);               \
     EXPECT_EQ(expect_status_got.message(), MESSAGE);         \
   } while (false)
+
+// Outputs above 4 MiB are stored past the caches while it lives, however large those are.
+class OutputsPastCaches {
+ public:
+  OutputsPastCaches() { cpu::ForgetCachesForTest(true); }
+  ~OutputsPastCaches() { cpu::ForgetCachesForTest(false); }
+  OutputsPastCaches(const OutputsPastCaches&) = delete;
+  OutputsPastCaches& operator=(const OutputsPastCaches&) = delete;
+};
 
 }  // namespace onehot::test
 
