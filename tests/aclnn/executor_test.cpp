@@ -361,7 +361,7 @@ TEST(Addresses, AreCheckedWhenTheyAreLaunched) {
 // Another implementation, which needs a larger workspace, may be what takes the new address.
 TEST(Addresses, NeverNeedMoreWorkspaceThanPhaseOneSaid) {
   constexpr std::int64_t kRows = 1000,
-                         kWidth = 64;  // the reference implementation keeps an f64 for each element of out
+                         kWidth = 256;  // wide rows need little, the reference an f64 for each element of out
   std::vector<float> grad(kWidth, 2), out(kRows * kWidth, NAN);
   std::int32_t index = 999;
   const LiveTensor g({1, kWidth}, ACL_FLOAT, grad.data()), i({1}, ACL_INT32, &index);
