@@ -39,6 +39,7 @@ class Scratch {
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
     base_ = static_cast<std::byte*>(memory) + (-address & (ScratchLayout::kAlign - 1));
   }
+  std::byte* base() const { return base_; }
   template <class T>
   std::span<T> Get(Piece<T> piece) const {
     return {reinterpret_cast<T*>(base_ + piece.offset), piece.count};

@@ -56,6 +56,7 @@ class Gather final : public PlanBody {
     const std::int64_t bytes = N_ * (2 * D_ * size_ + SizeOf(op_.indices.dtype));
     const int threads = ThreadsFor(bytes, options.threads);
     Progress progress(options, bytes);
+    TouchScratch(scratch, scratch_bytes(), threads);
     std::uint64_t* const rows = scratch.Get(rows_).data();
     const auto bad = scratch.Get(bad_);
     ParallelFor(threads, blocks_, [&](std::int64_t b, int) {

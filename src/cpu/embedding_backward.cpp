@@ -87,6 +87,7 @@ class Grouped final : public PlanBody {
     const bool narrow = shift >= 0;
     if (!narrow) shift = sort_shift_;
 
+    TouchScratch(scratch, scratch_bytes(), threads);
     if (Status bad = partition_.Read(scratch, shift, threads); !bad.ok()) return bad;
     if (shape_.V == 0) return Status::Ok();
     Progress progress(options, work);

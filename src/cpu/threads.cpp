@@ -31,4 +31,11 @@ int ThreadsFor(std::int64_t bytes, int requested) {
   return requested > 0 ? requested : omp_get_max_threads();
 }
 
+void TouchScratch(Scratch scratch, std::size_t bytes, int threads) {
+  constexpr std::size_t kPage = 4096, kTouchedBytes = 16 << 20;
+  if (threads == 1) return;
+  for (std::size_t at = 0; at + ScratchLayout::kAlign <= std::min(bytes, kTouchedBytes); at += kPage)
+    *static_cast<volatile std::byte*>(scratch.base() + at) = std::byte{};
+}
+
 }  // namespace onehot::cpu

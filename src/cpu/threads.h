@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "core/scratch.h"
 #include "onehot/plan.h"
 
 namespace onehot::cpu {
@@ -23,6 +24,11 @@ int Processors();
 // Threads for work that moves `bytes`. `requested` is RunOptions::threads. One thread inside another parallel region,
 // and in a child forked after this process ran a region: libgomp hangs there.
 int ThreadsFor(std::int64_t bytes, int requested);
+
+// Writes to each page of working memory that may be fresh, before several threads do: in a virtual machine their page
+// faults on one stretch contend for its lock at some 60 us each (2 MB of fresh scratch: 30 ms; touched by one thread
+// 0.3). Beyond 16 MB they are far apart, and one thread would keep the others waiting.
+void TouchScratch(Scratch scratch, std::size_t bytes, int threads);
 
 // Progress over tasks of known cost, reported by the calling thread, and the stop it may ask for.
 class Progress {
