@@ -79,9 +79,9 @@ class Grouped final : public PlanBody {
     bool whole_table = false;
     if constexpr (kHasNarrow) {
       if (narrow_rows_) {
-        threads = narrow_.Threads(threads);
         whole_table = narrow_.WholeTable(threads);
         shift = whole_table ? CeilLog2(shape_.V) : narrow_.Shift(threads, kMaxBuckets);
+        if (shift >= 0 && !whole_table) threads = narrow_.Threads(threads, shift);
       }
     }
     const bool narrow = shift >= 0;

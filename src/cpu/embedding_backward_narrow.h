@@ -42,8 +42,10 @@ class NarrowRows {
     chunks_ = layout.Book<std::uint32_t>(slots_ * rows);
   }
 
-  // Threads that have a place for their sums.
-  int Threads(int threads) const { return static_cast<int>(std::min<std::int64_t>(threads, slots_)); }
+  // How many of so many threads have a place for the sums of a bucket of 2^shift rows.
+  int Threads(int threads, int shift) const {
+    return static_cast<int>(std::min<std::int64_t>(threads, slots_ << max_shift_ >> shift));
+  }
 
   int max_shift() const { return max_shift_; }
 
@@ -55,7 +57,7 @@ class NarrowRows {
     const std::int64_t half = job.threads == 2 ? half_columns() : shape_.D;
     ParallelFor(job.threads, half < shape_.D ? 2 : 1, [&](std::int64_t part, int) {
       const Columns columns = part == 0 ? Columns{0, half} : Columns{half, shape_.D - half};
-      Run(job, 0, shape_.V, nullptr, rows, shape_.N, part * slots_ / 2, columns);
+      Run(job, 0, shape_.V, nullptr, rows, shape_.N, part * (slots_ << max_shift_) / 2, columns);
       hwy::FlushStream();
     });
   }
@@ -71,7 +73,7 @@ class NarrowRows {
   // Writes rows [first, end) from the positions that name them.
   void Bucket(BackwardJob& job, std::int64_t first, std::int64_t end, const RowEntry* entries, std::int64_t count,
               int thread) const {
-    Run(job, first, end, entries, nullptr, count, thread, {0, shape_.D});
+    Run(job, first, end, entries, nullptr, count, std::int64_t{thread} << job.shift, {0, shape_.D});
   }
 
  private:
@@ -102,11 +104,10 @@ class NarrowRows {
     return std::min(shape_.D, ((shape_.D + 1) / 2 + pair - 1) / pair * pair);
   }
 
-  // Sums and writes those columns of rows [first, end). The positions are `entries` or, if that is null, all in order
-  // with their `rows`.
+  // Sums and writes those columns of rows [first, end), with the places for sums from `offset` on. The positions are
+  // `entries` or, if that is null, all in order with their `rows`.
   void Run(BackwardJob& job, std::int64_t first, std::int64_t end, const RowEntry* entries, const std::uint32_t* rows,
-           std::int64_t count, std::int64_t slot, Columns columns) const {
-    const std::int64_t offset = slot << max_shift_;
+           std::int64_t count, std::int64_t offset, Columns columns) const {
     std::uint32_t* const counts = job.scratch.Get(counts_).data() + offset;
     std::uint32_t* const lasts = job.scratch.Get(lasts_).data() + offset;
     std::byte* const sums = job.scratch.Get(sums_).data() + offset * shape_.sum_bytes;

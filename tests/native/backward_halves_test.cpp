@@ -14,7 +14,7 @@ TEST(BackwardSmallTable, ThreadsShareColumnsOrRows) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16})
     // Rows of one pair of lines, of two and a bit, and of the widest that count as narrow, in each dtype.
     for (const std::int64_t D : {33, 64, 100, 128})
-      for (const int threads : {1, 2, 3})
+      for (const int threads : {1, 2, 3, 12})
         // Rows named once, often, and so often that their sums are cut into three chunks.
         for (const Spread spread : {Spread::kZipf, Spread::kFewHot})
           ExpectPromisedEverywhere(
