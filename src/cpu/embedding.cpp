@@ -65,6 +65,7 @@ class Gather final : public PlanBody {
     });
     for (const std::int64_t position : bad)
       if (position >= 0) return BadIndex("indices", op_.indices, position, V_);
+    if (D_ == 0) return Status::Ok();  // there may be no memory behind the rows
     ParallelFor(threads, blocks_, [&](std::int64_t b, int thread) {
       if (progress.stopped()) return;
       const std::int64_t begin = b * block_, end = std::min(begin + block_, N_);

@@ -72,7 +72,7 @@ class OutputRows {
 
   // Rows [begin, end) get nothing: they are zeroed, or left as they are where the problem accumulates.
   void Skip(std::int64_t begin, std::int64_t end) const {
-    if (op_.accumulate || begin == end) return;
+    if (op_.accumulate || begin == end || row_bytes_ == 0) return;
     if (dense_) return zero_(Row(begin), (end - begin) * row_bytes_);
     for (std::int64_t v = begin; v < end; ++v) {
       if (dense_columns_) {

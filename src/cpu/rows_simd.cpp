@@ -129,6 +129,7 @@ struct Pass {
 template <class G, class O>
 void Fold(const FoldTask& task) {
   using Acc = AccumulatorOf<G>;
+  if (task.columns == 0) return;  // there may be no memory behind the rows
   if constexpr (std::is_same_v<G, O>) {
     if (task.count == 1 && !task.accumulate) {
       const auto bytes = static_cast<std::size_t>(task.columns) * sizeof(G);

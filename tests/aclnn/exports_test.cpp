@@ -16,7 +16,8 @@ class Exports : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Exports, HasEveryDeclaredFunction) {
   const std::string path = std::string(ONEHOT_COMPAT_DIR) + "/" + GetParam();
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // Not unloaded again: libgomp, which comes along, leaks 8 bytes then, and LeakSanitizer sees it.
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   ASSERT_NE(library, nullptr) << dlerror();
   EXPECT_GT(kDeclared.size(), 60u);
   for (const std::string& name : kDeclared) EXPECT_NE(dlsym(library, name.c_str()), nullptr) << name;
