@@ -47,7 +47,7 @@ Status Plan::Run(void* scratch, std::size_t scratch_bytes, const RunOptions& opt
 Status Plan::Run(const RunOptions& options) const {
   if (!body_->missing().empty()) return Run(nullptr, 0, options);  // which says so; no memory is needed for that
   const std::size_t bytes = body_->scratch_bytes();
-  // A plain new[]: the pages of large scratch are touched by the threads that use them.
+  // A plain new[] writes nothing: implementations decide which thread touches fresh pages first.
   const std::unique_ptr<std::byte[]> scratch(new (std::nothrow) std::byte[bytes]);
   if (scratch == nullptr)
     return Status::Error(Code::kOutOfMemory, fmt::format("scratch: no memory for {} bytes", bytes));

@@ -93,21 +93,6 @@ struct Pass {
     StoreNarrow(v, d, out + c, stream);
   }
 
-  // A tail of fewer than one vector, in halves: no element past the row is touched.
-  template <std::size_t kLanes>
-  HWY_INLINE std::int64_t Tail(std::int64_t c, std::int64_t columns) const {
-    const hn::CappedTag<Acc, kLanes> d;
-    if (hn::Lanes(d) == kLanes && c + static_cast<std::int64_t>(kLanes) <= columns) {
-      Block<1>(d, c);
-      c += kLanes;
-    }
-    if constexpr (kLanes > 1) {
-      return Tail<kLanes / 2>(c, columns);
-    } else {
-      return c;
-    }
-  }
-
   HWY_INLINE void Run(std::int64_t columns) const {
     const hn::ScalableTag<Acc> d;
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -118,11 +103,7 @@ struct Pass {
       for (std::int64_t k = c; k < columns; k += 64 / static_cast<std::int64_t>(sizeof(G))) hwy::Prefetch(next[r] + k);
       hwy::Prefetch(next[r] + columns - 1);
     }
-    for (; c + lanes <= columns; c += lanes) Block<1>(d, c);
-    constexpr std::size_t kHalf = HWY_MAX_BYTES / sizeof(Acc) / 2;
-    if constexpr (kHalf > 0) {
-      if (c < columns) Tail<kHalf>(c, columns);
-    }
+    ForColumns<Acc>(columns - c, [&](auto d1, std::int64_t rest) HWY_ATTR { Block<1>(d1, c + rest); });
   }
 };
 
