@@ -131,7 +131,8 @@ class Grouped final : public PlanBody {
         const auto count = static_cast<std::int64_t>(begin[k + 1] - begin[k]);
         const std::int64_t first = k << job.shift, end = std::min(shape_.V, (k + 1) << job.shift);
         if (count > 0 && count <= crowded) {
-          narrow_.Bucket(job, first, end, partition_.Entries(job.scratch) + begin[k], count, thread);
+          narrow_.Bucket(job, first, end, partition_.Entries(job.scratch) + begin[k], count,
+                         static_cast<std::int64_t>(begin[last_bucket] - begin[k + 1]), thread);
         } else {
           typename WideRows<Index>::Writer writer(wide_, job, first);
           wide_.Bucket(job, k, writer);

@@ -57,7 +57,7 @@ class NarrowRows {
     const std::int64_t half = job.threads == 2 ? half_columns() : shape_.D;
     ParallelFor(job.threads, half < shape_.D ? 2 : 1, [&](std::int64_t part, int) {
       const Columns columns = part == 0 ? Columns{0, half} : Columns{half, shape_.D - half};
-      Run(job, 0, shape_.V, nullptr, rows, shape_.N, part * (slots_ << max_shift_) / 2, columns);
+      Run(job, 0, shape_.V, nullptr, rows, shape_.N, 0, part * (slots_ << max_shift_) / 2, columns);
       hwy::FlushStream();
     });
   }
@@ -70,10 +70,10 @@ class NarrowRows {
     return (shape_.V - 1) >> shift < most ? shift : -1;
   }
 
-  // Writes rows [first, end) from the positions that name them.
+  // Writes rows [first, end) from the positions that name them. `ahead` as in SumTask.
   void Bucket(BackwardJob& job, std::int64_t first, std::int64_t end, const RowEntry* entries, std::int64_t count,
-              int thread) const {
-    Run(job, first, end, entries, nullptr, count, std::int64_t{thread} << job.shift, {0, shape_.D});
+              std::int64_t ahead, int thread) const {
+    Run(job, first, end, entries, nullptr, count, ahead, std::int64_t{thread} << job.shift, {0, shape_.D});
   }
 
  private:
@@ -107,7 +107,7 @@ class NarrowRows {
   // Sums and writes those columns of rows [first, end), with the places for sums from `offset` on. The positions are
   // `entries` or, if that is null, all in order with their `rows`.
   void Run(BackwardJob& job, std::int64_t first, std::int64_t end, const RowEntry* entries, const std::uint32_t* rows,
-           std::int64_t count, std::int64_t offset, Columns columns) const {
+           std::int64_t count, std::int64_t ahead, std::int64_t offset, Columns columns) const {
     std::uint32_t* const counts = job.scratch.Get(counts_).data() + offset;
     std::uint32_t* const lasts = job.scratch.Get(lasts_).data() + offset;
     std::byte* const sums = job.scratch.Get(sums_).data() + offset * shape_.sum_bytes;
@@ -118,6 +118,7 @@ class NarrowRows {
                  .rows = rows,
                  .first_position = 0,
                  .count = count,
+                 .ahead = ahead,
                  .first_row = static_cast<std::uint32_t>(first),
                  .grad = grad,
                  .grad_stride = job.grad.stride,
@@ -134,6 +135,7 @@ class NarrowRows {
         task.rows = rows + done;
         task.first_position = static_cast<std::uint32_t>(done);
         task.count = std::min(kPiece, count - done);
+        task.ahead = count - done - task.count;
         sum_(task);
         if (columns.begin == 0) job.progress.Advance(task.count * shape_.position_cost(), 0);
       }
@@ -152,9 +154,8 @@ class NarrowRows {
              .out_stride = shape_.out.row_stride(),
              .scale = shape_.op.scale_grad_by_freq,
              .accumulate = shape_.op.accumulate,
-             .crowded = 4 * count >= end - first,
-             .stream = shape_.out.stream_rows(),
-             .stream_any_width = shape_.out.stream_zeros(),
+             .stream = shape_.out.stream_zeros(),
+             .stream_rows = shape_.out.stream_rows(),
              .hot = FinishHot,
              .context = &context});
   }

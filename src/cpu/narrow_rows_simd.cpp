@@ -35,6 +35,7 @@ HWY_INLINE void SumLoop(const SumTask& task) {
   using Acc = AccumulatorOf<G>;
   // Copies, since the counters written in the loop might alias the task as far as the compiler knows.
   const std::int64_t columns = kColumns > 0 ? kColumns : task.columns, count = task.count, stride = task.grad_stride;
+  const std::int64_t last = count + task.ahead - 1;
   const RowEntry* const entries = task.entries;
   const std::uint32_t* const rows = task.rows;
   const std::uint32_t first_row = task.first_row, first_position = task.first_position;
@@ -46,7 +47,7 @@ HWY_INLINE void SumLoop(const SumTask& task) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t position = kEntries ? entries[i].position : first_position + static_cast<std::uint32_t>(i);
     const std::uint32_t row = (kEntries ? entries[i].row : rows[i]) - first_row;
-    const std::int64_t later = std::min(i + ahead, count - 1);
+    const std::int64_t later = std::min(i + ahead, last);
     const std::byte* const next =
         grad + (kEntries ? std::int64_t{entries[later].position} : first_position + later) * stride;
     for (std::int64_t at = 0; at < row_bytes; at += 64) hwy::Prefetch(next + at);
@@ -90,25 +91,24 @@ void Sum(const SumTask& task) {
   }
 }
 
-// Row `row` of the sums to `out`; zeros if it has no occurrence.
+// Row `row` of the sums, one that has occurrences, to `out`.
 template <class G, class O>
 HWY_INLINE void WriteRow(const FinishTask& task, std::int64_t row, O* out, bool stream) {
   using Acc = AccumulatorOf<G>;
   const std::uint32_t count = task.counts[row];
   const Acc* const sum = reinterpret_cast<const Acc*>(task.sums) + row * task.columns;
-  const bool divide = task.scale && count > 1, named = count != 0;
+  const bool divide = task.scale && count > 1, copied = count == 1 && !task.accumulate;
   bool nan = false;
   ForColumns<Acc>(task.columns, [&](auto d, std::int64_t c) HWY_ATTR {
     auto v = hn::LoadU(d, sum + c);
-    if (task.scale) v = hn::IfThenElse(MaskOf(d, divide), hn::Div(v, hn::Set(d, static_cast<Acc>(count))), v);
+    if (divide) v = hn::Div(v, hn::Set(d, static_cast<Acc>(count)));
     if (task.accumulate) v = hn::Add(LoadWide(d, out + c), v);
-    v = hn::IfThenElseZero(MaskOf(d, named), v);
-    nan = nan || !hn::AllFalse(d, hn::IsNaN(v));
+    nan = nan || (copied && !hn::AllFalse(d, hn::IsNaN(v)));
     StoreNarrow(v, d, out + c, stream);
   });
   // A row named once is a bit copy, but on its way a signalling NaN may have become quiet: by widening, or because the
   // compiler turned "v or sum + v" into "v plus sum or -0".
-  if (HWY_UNLIKELY(nan && count == 1 && !task.accumulate)) {
+  if (HWY_UNLIKELY(nan)) {
     const auto* const only = reinterpret_cast<const G*>(task.grad + std::int64_t{task.lasts[row]} * task.grad_stride);
     for (std::int64_t c = 0; c < task.columns; ++c) {
       if constexpr (std::is_same_v<G, O>) {
@@ -120,67 +120,86 @@ HWY_INLINE void WriteRow(const FinishTask& task, std::int64_t row, O* out, bool 
   }
 }
 
-// All rows alike, whether named or not.
+// Rows that are single numbers, a vector of rows at a time; false if there is a NaN, which WriteRow looks at.
 template <class G, class O>
-void WriteAll(const FinishTask& task) {
-  using Acc = AccumulatorOf<G>;
+HWY_INLINE bool WriteNumbers(const FinishTask& task, std::int64_t begin, std::int64_t rows, O* out) {
+  if constexpr (std::is_same_v<G, float> && std::is_same_v<O, float>) {
+    if (task.columns != 1 || task.scale) return false;
+    const hn::ScalableTag<float> d;
+    const hn::RebindToUnsigned<decltype(d)> du;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    const auto* const sums = reinterpret_cast<const float*>(task.sums) + begin;
+    if (rows % lanes != 0) return false;
+    for (std::int64_t row = 0; row < rows; row += lanes) {
+      const auto named = hn::RebindMask(d, hn::Ne(hn::LoadU(du, task.counts + begin + row), hn::Zero(du)));
+      const auto v = hn::IfThenElseZero(named, hn::LoadU(d, sums + row));
+      if (!hn::AllFalse(d, hn::IsNaN(v))) return false;
+      hn::StoreU(v, d, out + row);
+    }
+    return true;
+  }
+  return false;
+}
+
+// Calls write(row) for rows base + i where bit i of `rows` is set.
+template <class F>
+HWY_INLINE void ForBits(std::uint64_t rows, std::int64_t base, F&& write) {
+  for (; rows != 0; rows &= rows - 1) write(base + std::countr_zero(rows));
+}
+
+// Rows that lie side by side are put together in L1, zeros among them, and leave it as one run of whole lines. Written
+// one by one, every row that is named or not where the last one was the other way round is a mispredicted branch, and
+// stores past the caches wait for it (measured: 35 ns a row).
+template <class G, class O>
+void WriteStaged(const FinishTask& task) {
   const std::int64_t row_bytes = task.columns * static_cast<std::int64_t>(sizeof(O));
-  const bool dense = task.out_stride == row_bytes;
-  // Rows that are not whole lines are put together in L1, and leave it as lines.
   constexpr std::int64_t kRows = 64;
   alignas(kStreamAlign) std::byte lines[kRows * kNarrowBytes];
-  const bool staged = dense && task.stream_any_width && !task.stream;
+  const auto line = [&](std::int64_t row) HWY_ATTR { return reinterpret_cast<O*>(lines + row % kRows * row_bytes); };
+  Zero(lines, kRows * row_bytes);
+  std::uint64_t filled = 0;
   for (std::int64_t begin = 0; begin < task.rows; begin += kRows) {
-    const std::int64_t end = std::min(begin + kRows, task.rows);
-    std::byte* const to = staged ? lines : task.out + begin * task.out_stride;
-    std::int64_t row = begin;
-    if constexpr (std::is_same_v<Acc, float> && sizeof(O) == sizeof(float)) {
-      if (task.columns == 1 && dense && !task.scale) {  // one number a row: a vector of rows at a time
-        const hn::ScalableTag<float> d;
-        const hn::RebindToUnsigned<decltype(d)> du;
-        const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-        const auto* const sums = reinterpret_cast<const float*>(task.sums);
-        for (; row + lanes <= end; row += lanes) {
-          const auto named = hn::RebindMask(d, hn::Ne(hn::LoadU(du, task.counts + row), hn::Zero(du)));
-          const auto v = hn::IfThenElseZero(named, hn::LoadU(d, sums + row));
-          if (!hn::AllFalse(d, hn::IsNaN(v))) break;  // one by one from here on
-          hn::StoreU(v, d, reinterpret_cast<float*>(to) + (row - begin));
-        }
-      }
+    const std::int64_t rows = std::min(kRows, task.rows - begin);
+    const std::uint64_t named = NonZero64(task.counts + begin);
+    ForBits(filled & ~named, begin,
+            [&](std::int64_t row) HWY_ATTR { Zero(reinterpret_cast<std::byte*>(line(row)), row_bytes); });
+    filled = named;
+    if (!WriteNumbers<G>(task, begin, rows, line(0)))
+      ForBits(named, begin, [&](std::int64_t row) HWY_ATTR { WriteRow<G>(task, row, line(row), false); });
+    std::byte* const out = task.out + begin * row_bytes;
+    if (task.stream) {
+      CopyStream(lines, out, rows * row_bytes);
+    } else {
+      std::memcpy(out, lines, static_cast<std::size_t>(rows * row_bytes));
     }
-    const std::int64_t stride = staged ? row_bytes : task.out_stride;
-    for (; row < end; ++row) WriteRow<G>(task, row, reinterpret_cast<O*>(to + (row - begin) * stride), task.stream);
-    if (staged) CopyStream(lines, task.out + begin * row_bytes, (end - begin) * row_bytes);
   }
 }
 
-// Only rows with occurrences; what lies between them is zeroed in one go.
+// Only rows with occurrences, and zeros between them.
 template <class G, class O>
 void WriteNamed(const FinishTask& task) {
   const std::int64_t row_bytes = task.columns * static_cast<std::int64_t>(sizeof(O));
-  const auto zero = task.stream_any_width ? ZeroStream : Zero;
+  const auto zero = task.stream ? ZeroStream : Zero;
   std::int64_t written = 0;  // rows below are done
   const auto skip_to = [&](std::int64_t row) HWY_ATTR {
-    if (task.accumulate || written == row) return;
-    if (task.out_stride == row_bytes) return zero(task.out + written * row_bytes, (row - written) * row_bytes);
+    if (task.accumulate) return;
     for (; written < row; ++written) zero(task.out + written * task.out_stride, row_bytes);
   };
   for (std::int64_t base = 0; base < task.rows; base += 64) {
-    for (std::uint64_t named = NonZero64(task.counts + base); named != 0; named &= named - 1) {
-      const std::int64_t row = base + std::countr_zero(named);
+    ForBits(NonZero64(task.counts + base), base, [&](std::int64_t row) HWY_ATTR {
       skip_to(row);
       written = row + 1;
       if (task.counts[row] <= 512)
-        WriteRow<G>(task, row, reinterpret_cast<O*>(task.out + row * task.out_stride), task.stream);
-    }
+        WriteRow<G>(task, row, reinterpret_cast<O*>(task.out + row * task.out_stride), task.stream_rows);
+    });
   }
   skip_to(task.rows);
 }
 
 template <class G, class O>
 void Finish(const FinishTask& task) {
-  if (task.crowded && !task.accumulate) {
-    WriteAll<G, O>(task);
+  if (!task.accumulate && task.out_stride == task.columns * static_cast<std::int64_t>(sizeof(O))) {
+    WriteStaged<G, O>(task);
   } else {
     WriteNamed<G, O>(task);
   }

@@ -28,6 +28,7 @@ struct SumTask {
   const std::uint32_t* rows;
   std::uint32_t first_position;
   std::int64_t count;
+  std::int64_t ahead;       // positions that follow and will be wanted next, for prefetching
   std::uint32_t first_row;  // of the sums; every row named is in [first_row, first_row + number of sums)
 
   const std::byte* grad;
@@ -54,9 +55,8 @@ struct FinishTask {
   std::byte* out;
   std::int64_t out_stride;  // bytes
   bool scale, accumulate;
-  bool crowded;           // most rows have a count: better written all alike than one by one
-  bool stream;            // past the caches; whole aligned lines, as in FoldTask
-  bool stream_any_width;  // past the caches, where rows are not whole lines too
+  bool stream;       // past the caches
+  bool stream_rows;  // a row by itself too: each is whole aligned lines, as in FoldTask
   // Called for rows with more than 512 occurrences, last, instead of writing them.
   void (*hot)(void* context, std::int64_t row, std::uint32_t count, const std::byte* sum);
   void* context;
