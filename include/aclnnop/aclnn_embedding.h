@@ -1,8 +1,7 @@
 // out[..., :] = weight[indices[...], :]
 //
 //   weight   [V, D]                    FLOAT, FLOAT16, BFLOAT16, DOUBLE, INT64, INT32, INT16, INT8, UINT8, BOOL,
-//   COMPLEX64,
-//                                      COMPLEX128
+//                                      COMPLEX64, COMPLEX128
 //   indices  [...]                     INT64, INT32; rank 0 to 7; values in [0, V)
 //   out      shape of indices, then D  dtype of weight
 //

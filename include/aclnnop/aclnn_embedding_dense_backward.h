@@ -2,11 +2,10 @@
 // out[k, :] = 0                                                                      for k == paddingIdx
 // s_k       = 1 / how often k occurs if scaleGradByFreq, else 1
 //
-//   grad     [..., D]          FLOAT, FLOAT16, BFLOAT16; rank 2 to 8. Its axes but the last, flattened, are the
-//   positions. indices  [...]             INT64, INT32, INT16, INT8, UINT8, BOOL, DOUBLE, FLOAT, FLOAT16; rank 1 to 8;
-//   values in
-//                              [0, numWeights). Rank 0 is one position, with grad of rank 1 or more.
-//   out      [numWeights, D]   dtype of grad
+//   grad     [..., D]         FLOAT, FLOAT16, BFLOAT16; rank 2 to 8. Its axes but the last, flattened, are the positions.
+//   indices  [...]            INT64, INT32, INT16, INT8, UINT8, BOOL, DOUBLE, FLOAT, FLOAT16; rank 1 to 8; values in
+//                             [0, numWeights). Rank 0 is one position, with grad of rank 1 or more.
+//   out      [numWeights, D]  dtype of grad
 //
 // Any strides and offsets; two elements of out may not share an address. paddingIdx >= numWeights, as in (uint64_t)-1
 // and 0xFFFFFFFF, means no padding. Floating indices are truncated and must be finite. Sums are taken in float in the

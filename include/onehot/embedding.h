@@ -32,9 +32,8 @@ namespace onehot {
 //
 // padding_idx: a row whose gradient is zero; from the end if negative (-1 is the last row). Must be in [-V, V).
 // scale_grad_by_freq: the finished sum is divided by count(v), which counts all positions.
-// accumulate: out[v, :] += the finished (scaled) sum, one addition in the accumulation type and one rounding. The
-// padding
-//   row and rows never named keep their bits. Without it every element of out is written, +0 where nothing contributes.
+// accumulate: out[v, :] += the finished (scaled) sum, one addition in the accumulation type and one rounding. The padding
+// row and rows never named keep their bits. Without it every element of out is written, +0 where nothing contributes.
 //
 // Numerics. Sums are in f32 (f64 for f64 grad) and rounded once, to nearest even, to the dtype of out. Order: the
 // occurrences of a row in position order, cut into chunks of 512; each chunk is folded left to right, and so are the
