@@ -7,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "onehot/cross_entropy.h"
 #include "onehot/embedding.h"
 #include "onehot/export.h"
+#include "onehot/nll_loss.h"
 #include "onehot/plan.h"
+#include "onehot/reduction.h"
 #include "onehot/status.h"
 #include "onehot/tensor.h"
 #include "onehot/version.h"

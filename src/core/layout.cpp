@@ -99,6 +99,25 @@ Status CheckNoOverlap(std::string_view argument, const TensorLayout& layout) {
                                    argument, Describe(layout), fmt::join(strides, ", ")));
 }
 
+bool SameShape(const TensorLayout& a, const TensorLayout& b) {
+  if (a.rank != b.rank) return false;
+  for (int axis = 0; axis < a.rank; ++axis)
+    if (a.dim(axis) != b.dim(axis)) return false;
+  return true;
+}
+
+TensorLayout WithoutAxis(const TensorLayout& layout, int axis) {
+  TensorLayout rest;
+  rest.dtype = layout.dtype;
+  for (int a = 0; a < layout.rank; ++a) {
+    if (a == axis) continue;
+    rest.dims[static_cast<std::size_t>(rest.rank)] = layout.dim(a);
+    rest.strides[static_cast<std::size_t>(rest.rank)] = layout.stride(a);
+    ++rest.rank;
+  }
+  return rest;
+}
+
 std::string Describe(const TensorLayout& layout) {
   const int rank = std::clamp(layout.rank, 0, kMaxRank);
   return fmt::format("{} [{}]", Name(layout.dtype),

@@ -22,6 +22,12 @@ Status CheckNoOverlap(std::string_view argument, const TensorLayout& layout);
 // the search is cut off; those count as overlapping.
 bool OverlapsItself(const TensorLayout& layout);
 
+// The same extents.
+bool SameShape(const TensorLayout& a, const TensorLayout& b);
+
+// The layout of what is left when every index along `axis` is the same.
+TensorLayout WithoutAxis(const TensorLayout& layout, int axis);
+
 // "f32 [3, 4]"
 std::string Describe(const TensorLayout& layout);
 

@@ -9,8 +9,24 @@ void NoteIfMissing(PlanBody& plan, std::string_view argument, const ConstTensorV
   if (tensor.data == nullptr && tensor.numel() > 0) plan.NoteMissing(argument);
 }
 
+template <class View>
+void NoteIfMissing(PlanBody& plan, std::string_view argument, const std::optional<View>& tensor) {
+  if (tensor) NoteIfMissing(plan, argument, ConstTensorView(*tensor));
+}
+
 std::int64_t Bytes(const TensorLayout& tensor) {
   return tensor.numel() * SizeOf(tensor.dtype);
+}
+
+template <class View>
+std::int64_t Bytes(const std::optional<View>& tensor) {
+  return tensor ? Bytes(*tensor) : 0;
+}
+
+void NoteIfMissing(PlanBody& plan, const CrossEntropyOptions& options) {
+  NoteIfMissing(plan, "weight", options.weight);
+  NoteIfMissing(plan, "token_weight", options.token_weight);
+  if (options.reduction == Reduction::kMean) NoteIfMissing(plan, "denominator", options.denominator);
 }
 
 }  // namespace
@@ -33,6 +49,62 @@ void Annotate(const Embedding& op, PlanBody& plan) {
   NoteIfMissing(plan, "indices", op.indices);
   NoteIfMissing(plan, "out", op.out);
   plan.SetTraffic(std::min(Bytes(op.out), Bytes(op.weight)) + Bytes(op.indices), Bytes(op.out));
+}
+
+// One element of input for each position, whatever lines it lies in.
+void Annotate(const NllLoss& op, PlanBody& plan) {
+  NoteIfMissing(plan, "input", op.input);
+  NoteIfMissing(plan, "target", op.target);
+  NoteIfMissing(plan, "loss", op.loss);
+  NoteIfMissing(plan, "total_weight", op.total_weight);
+  NoteIfMissing(plan, "weight", op.weight);
+  NoteIfMissing(plan, "token_weight", op.token_weight);
+  if (op.reduction == Reduction::kMean) NoteIfMissing(plan, "denominator", op.denominator);
+  plan.SetTraffic(Bytes(op.target) + op.N() * SizeOf(op.input.dtype) + Bytes(op.weight) + Bytes(op.token_weight),
+                  Bytes(op.loss) + Bytes(op.total_weight));
+}
+
+// Out once; with accumulate the one element of each position, read and written.
+void Annotate(const NllLossBackward& op, PlanBody& plan) {
+  NoteIfMissing(plan, "grad_output", op.grad_output);
+  NoteIfMissing(plan, "target", op.target);
+  NoteIfMissing(plan, "out", op.out);
+  NoteIfMissing(plan, "weight", op.weight);
+  NoteIfMissing(plan, "token_weight", op.token_weight);
+  if (op.reduction == Reduction::kMean) NoteIfMissing(plan, "total_weight", op.total_weight);
+  const std::int64_t touched = op.accumulate ? op.N() * SizeOf(op.out.dtype) : 0;
+  plan.SetTraffic(Bytes(op.grad_output) + Bytes(op.target) + Bytes(op.weight) + Bytes(op.token_weight) + touched,
+                  op.accumulate ? touched : Bytes(op.out));
+}
+
+void Annotate(const CrossEntropy& op, PlanBody& plan) {
+  NoteIfMissing(plan, "input", op.input);
+  NoteIfMissing(plan, "target", op.target);
+  NoteIfMissing(plan, "loss", op.loss);
+  NoteIfMissing(plan, "lse", op.lse);
+  NoteIfMissing(plan, "log_probability", op.log_probability);
+  NoteIfMissing(plan, "entropy", op.entropy);
+  NoteIfMissing(plan, "argmax", op.argmax);
+  NoteIfMissing(plan, "total_weight", op.total_weight);
+  NoteIfMissing(plan, op.options);
+  plan.SetTraffic(Bytes(op.input) + Bytes(op.target) + Bytes(op.options.weight) + Bytes(op.options.token_weight),
+                  Bytes(op.loss) + Bytes(op.lse) + Bytes(op.log_probability) + Bytes(op.entropy) + Bytes(op.argmax) +
+                      Bytes(op.total_weight));
+}
+
+void Annotate(const CrossEntropyBackward& op, PlanBody& plan) {
+  NoteIfMissing(plan, "input", op.input);
+  NoteIfMissing(plan, "target", op.target);
+  NoteIfMissing(plan, "out", op.out);
+  NoteIfMissing(plan, "lse", op.lse);
+  NoteIfMissing(plan, "grad_loss", op.grad_loss);
+  NoteIfMissing(plan, "grad_log_probability", op.grad_log_probability);
+  NoteIfMissing(plan, "grad_entropy", op.grad_entropy);
+  NoteIfMissing(plan, op.options);
+  plan.SetTraffic(Bytes(op.input) + Bytes(op.target) + Bytes(op.lse) + Bytes(op.grad_loss) +
+                      Bytes(op.grad_log_probability) + Bytes(op.grad_entropy) + Bytes(op.options.weight) +
+                      Bytes(op.options.token_weight),
+                  Bytes(op.out));
 }
 
 }  // namespace onehot

@@ -4,12 +4,18 @@
 #define ONEHOT_OPS_ANNOTATE_H_
 
 #include "core/plan_body.h"
+#include "onehot/cross_entropy.h"
 #include "onehot/embedding.h"
+#include "onehot/nll_loss.h"
 
 namespace onehot {
 
 void Annotate(const EmbeddingBackward& op, PlanBody& plan);
 void Annotate(const Embedding& op, PlanBody& plan);
+void Annotate(const NllLoss& op, PlanBody& plan);
+void Annotate(const NllLossBackward& op, PlanBody& plan);
+void Annotate(const CrossEntropy& op, PlanBody& plan);
+void Annotate(const CrossEntropyBackward& op, PlanBody& plan);
 
 }  // namespace onehot
 

@@ -3,18 +3,12 @@
 #define ONEHOT_REF_EMBEDDING_H_
 
 #include <memory>
-#include <string_view>
 
 #include "core/isa.h"
 #include "core/plan_body.h"
 #include "onehot/embedding.h"
 
 namespace onehot::ref {
-
-template <class Op>
-std::string_view RefuseNothing(const Op&) {
-  return "";
-}
 
 std::unique_ptr<PlanBody> PlanEmbeddingBackward(const EmbeddingBackward& op, Isa);
 std::unique_ptr<PlanBody> PlanEmbedding(const Embedding& op, Isa);

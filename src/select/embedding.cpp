@@ -3,6 +3,7 @@
 
 #include "cpu/embedding.h"
 #include "ref/embedding.h"
+#include "ref/refuse_nothing.h"
 #include "select/select.h"
 
 namespace onehot {

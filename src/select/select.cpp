@@ -31,7 +31,11 @@ void Log(std::string_view operator_name, std::string_view implementation, std::s
 
 std::vector<OperatorInfo> Operators() {
   return {{"embedding", select::ImplementationNames<Embedding>()},
-          {"embedding_backward", select::ImplementationNames<EmbeddingBackward>()}};
+          {"embedding_backward", select::ImplementationNames<EmbeddingBackward>()},
+          {"nll_loss", select::ImplementationNames<NllLoss>()},
+          {"nll_loss_backward", select::ImplementationNames<NllLossBackward>()},
+          {"cross_entropy", select::ImplementationNames<CrossEntropy>()},
+          {"cross_entropy_backward", select::ImplementationNames<CrossEntropyBackward>()}};
 }
 
 std::vector<std::string_view> InstructionSets() {

@@ -1,0 +1,89 @@
+#include "ops/losses.h"
+
+#include <fmt/format.h>
+
+#include "core/layout.h"
+
+namespace onehot {
+Status CheckLossDType(std::string_view argument, DType dtype) {
+  if (LossTypes::Contains(dtype)) return Status::Ok();
+  return Status::Error(Code::kBadDType,
+                       fmt::format("{}: dtype must be one of f32, f64, f16, bf16, is {}", argument, Name(dtype)));
+}
+
+Status CheckTargetDType(DType dtype) {
+  if (TargetTypes::Contains(dtype)) return Status::Ok();
+  return Status::Error(Code::kBadDType,
+                       fmt::format("target: dtype must be one of i64, i32, i16, i8, u8, is {}", Name(dtype)));
+}
+
+Status CheckOperandDType(std::string_view argument, DType dtype, std::string_view base_name, DType base) {
+  if (dtype == base || dtype == DType::kF32) return Status::Ok();
+  return Status::Error(Code::kBadDType, fmt::format("{}: dtype must be that of {}, {}{}, is {}", argument, base_name,
+                                                    Name(base), base == DType::kF32 ? "" : ", or f32", Name(dtype)));
+}
+
+Status CheckResultDType(std::string_view argument, DType dtype, std::string_view base_name, DType base) {
+  const bool half = SizeOf(base) == 2;
+  if (dtype == base || dtype == DType::kF64 || (half && dtype == DType::kF32)) return Status::Ok();
+  return Status::Error(Code::kBadDType,
+                       fmt::format("{}: dtype must be that of {}, {}{}, is {}", argument, base_name, Name(base),
+                                   half                  ? ", or f32 or f64"
+                                   : base == DType::kF32 ? ", or f64"
+                                                         : "",
+                                   Name(dtype)));
+}
+
+Status CheckClassAxis(std::string_view argument, const TensorLayout& classes, int class_axis,
+                      const TensorLayout& target) {
+  if (classes.rank < 1 || classes.rank > kMaxRank)
+    return Status::Error(Code::kBadShape, fmt::format("{}: rank must be in [1, 8], is {}", argument, classes.rank));
+  if (Status bad = CheckLayout(argument, classes); !bad.ok()) return bad;
+  if (Status bad = CheckLayout("target", target); !bad.ok()) return bad;
+  if (classes.rank > 1 && (class_axis < -classes.rank || class_axis >= classes.rank))
+    return Status::Error(Code::kBadArgument, fmt::format("class_axis: must be in [{}, {}), the axes of {}, is {}",
+                                                         -classes.rank, classes.rank, argument, class_axis));
+  const int axis = classes.rank == 1 ? 0 : class_axis < 0 ? class_axis + classes.rank : class_axis;
+  if (SameShape(WithoutAxis(classes, axis), target)) return Status::Ok();
+  return Status::Error(Code::kBadShape, fmt::format("target: shape must be that of {}, {}, without axis {}, is {}",
+                                                    argument, Describe(classes), axis, Describe(target)));
+}
+
+Status CheckPerClass(std::string_view argument, const TensorLayout& tensor, std::int64_t C) {
+  if (Status bad = CheckLayout(argument, tensor); !bad.ok()) return bad;
+  if (tensor.rank == 1 && tensor.dim(0) == C) return Status::Ok();
+  return Status::Error(Code::kBadShape, fmt::format("{}: shape must be [{}], one element for each class, is {}",
+                                                    argument, C, Describe(tensor)));
+}
+
+Status CheckPerPosition(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target) {
+  if (Status bad = CheckLayout(argument, tensor); !bad.ok()) return bad;
+  if (SameShape(tensor, target)) return Status::Ok();
+  return Status::Error(Code::kBadShape, fmt::format("{}: shape must be that of target, {}, is {}", argument,
+                                                    Describe(target), Describe(tensor)));
+}
+
+Status CheckOneElement(std::string_view argument, const TensorLayout& tensor) {
+  if (Status bad = CheckLayout(argument, tensor); !bad.ok()) return bad;
+  if (tensor.numel() == 1) return Status::Ok();
+  return Status::Error(Code::kBadShape, fmt::format("{}: must have one element, is {}", argument, Describe(tensor)));
+}
+
+Status CheckReduced(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
+                    Reduction reduction) {
+  if (reduction == Reduction::kNone) return CheckPerPosition(argument, tensor, target);
+  return CheckOneElement(argument, tensor);
+}
+
+Status CheckReduction(Reduction reduction) {
+  if (reduction <= Reduction::kSum) return Status::Ok();
+  return Status::Error(Code::kBadArgument, fmt::format("reduction: must be none (0), mean (1) or sum (2), is {}",
+                                                       static_cast<int>(reduction)));
+}
+
+Status CheckDenominatorDType(DType dtype) {
+  if (dtype == DType::kF32 || dtype == DType::kF64) return Status::Ok();
+  return Status::Error(Code::kBadDType, fmt::format("denominator: dtype must be f32 or f64, is {}", Name(dtype)));
+}
+
+}  // namespace onehot

@@ -1,0 +1,48 @@
+// What the arguments of losses over a class axis may be: the rules of onehot/reduction.h, for every operator that has
+// them.
+#ifndef ONEHOT_OPS_LOSSES_H_
+#define ONEHOT_OPS_LOSSES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "onehot/reduction.h"
+#include "onehot/status.h"
+#include "onehot/tensor.h"
+
+namespace onehot {
+
+using LossTypes = Types<float, double, F16, BF16>;
+using TargetTypes = Types<std::int64_t, std::int32_t, std::int16_t, std::int8_t, std::uint8_t>;
+
+// "input: dtype must be one of f32, f64, f16, bf16, is i64"
+Status CheckLossDType(std::string_view argument, DType dtype);
+Status CheckTargetDType(DType dtype);
+
+// Inputs: that of `base`, or f32. Results: that of `base`, or a wider one of f32 and f64.
+Status CheckOperandDType(std::string_view argument, DType dtype, std::string_view base_name, DType base);
+Status CheckResultDType(std::string_view argument, DType dtype, std::string_view base_name, DType base);
+
+// `classes` has rank 1 to 8 and the class axis, and `target` its other axes. class_axis as the caller gave it.
+Status CheckClassAxis(std::string_view argument, const TensorLayout& classes, int class_axis,
+                      const TensorLayout& target);
+
+// Layout and shape, [C], that of target, or one element of any rank.
+Status CheckPerClass(std::string_view argument, const TensorLayout& tensor, std::int64_t C);
+Status CheckPerPosition(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target);
+Status CheckOneElement(std::string_view argument, const TensorLayout& tensor);
+
+// What depends on the reduction: one for each position, or one element.
+Status CheckReduced(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
+                    Reduction reduction);
+
+Status CheckReduction(Reduction reduction);
+
+// f32 or f64.
+Status CheckDenominatorDType(DType dtype);
+
+}  // namespace onehot
+
+#endif  // ONEHOT_OPS_LOSSES_H_

@@ -1,0 +1,82 @@
+#include "onehot/nll_loss.h"
+
+#include <fmt/format.h>
+
+#include "core/layout.h"
+#include "ops/losses.h"
+
+namespace onehot {
+namespace {
+
+// The checks that forward and backward share. `classes` is the tensor with the class axis.
+template <class Op>
+Status CheckWeights(const Op& op, std::string_view base_name, DType base) {
+  if (op.weight)
+    if (Status bad = CheckOperandDType("weight", op.weight->dtype, base_name, base); !bad.ok()) return bad;
+  if (op.token_weight)
+    if (Status bad = CheckOperandDType("token_weight", op.token_weight->dtype, base_name, base); !bad.ok()) return bad;
+  return Status::Ok();
+}
+
+template <class Op>
+Status CheckWeightShapes(const Op& op) {
+  if (op.weight)
+    if (Status bad = CheckPerClass("weight", *op.weight, op.C()); !bad.ok()) return bad;
+  if (op.token_weight)
+    if (Status bad = CheckPerPosition("token_weight", *op.token_weight, op.target); !bad.ok()) return bad;
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status Check(const NllLoss& op) {
+  if (Status bad = CheckLossDType("input", op.input.dtype); !bad.ok()) return bad;
+  if (Status bad = CheckTargetDType(op.target.dtype); !bad.ok()) return bad;
+  if (Status bad = CheckResultDType("loss", op.loss.dtype, "input", op.input.dtype); !bad.ok()) return bad;
+  if (op.total_weight)
+    if (Status bad = CheckResultDType("total_weight", op.total_weight->dtype, "input", op.input.dtype); !bad.ok())
+      return bad;
+  if (Status bad = CheckWeights(op, "input", op.input.dtype); !bad.ok()) return bad;
+  if (op.denominator)
+    if (Status bad = CheckDenominatorDType(op.denominator->dtype); !bad.ok()) return bad;
+  if (Status bad = CheckReduction(op.reduction); !bad.ok()) return bad;
+
+  if (Status bad = CheckClassAxis("input", op.input, op.class_axis, op.target); !bad.ok()) return bad;
+  if (Status bad = CheckReduced("loss", op.loss, op.target, op.reduction); !bad.ok()) return bad;
+  if (op.total_weight)
+    if (Status bad = CheckOneElement("total_weight", *op.total_weight); !bad.ok()) return bad;
+  if (Status bad = CheckWeightShapes(op); !bad.ok()) return bad;
+  if (op.denominator)
+    if (Status bad = CheckOneElement("denominator", *op.denominator); !bad.ok()) return bad;
+  return CheckNoOverlap("loss", op.loss);
+}
+
+Status Check(const NllLossBackward& op) {
+  if (Status bad = CheckOperandDType("grad_output", op.grad_output.dtype, "out", op.out.dtype); !bad.ok()) return bad;
+  if (Status bad = CheckTargetDType(op.target.dtype); !bad.ok()) return bad;
+  if (Status bad = CheckLossDType("out", op.out.dtype); !bad.ok()) return bad;
+  const bool mean = op.reduction == Reduction::kMean;
+  if (Status bad = CheckWeights(op, "out", op.out.dtype); !bad.ok()) return bad;
+  if (mean && op.total_weight)
+    if (Status bad = CheckResultDType("total_weight", op.total_weight->dtype, "out", op.out.dtype); !bad.ok())
+      return bad;
+  if (Status bad = CheckReduction(op.reduction); !bad.ok()) return bad;
+  if (mean && !op.total_weight)
+    return Status::Error(Code::kNullArgument, "total_weight: is needed for the reduction mean, is not given");
+
+  if (op.compact) {
+    if (op.num_classes < 0)
+      return Status::Error(Code::kBadArgument, fmt::format("num_classes: must not be negative, is {}", op.num_classes));
+    if (Status bad = CheckLayout("target", op.target); !bad.ok()) return bad;
+    if (Status bad = CheckPerPosition("out", op.out, op.target); !bad.ok()) return bad;
+  } else {
+    if (Status bad = CheckClassAxis("out", op.out, op.class_axis, op.target); !bad.ok()) return bad;
+  }
+  if (Status bad = CheckReduced("grad_output", op.grad_output, op.target, op.reduction); !bad.ok()) return bad;
+  if (Status bad = CheckWeightShapes(op); !bad.ok()) return bad;
+  if (mean)
+    if (Status bad = CheckOneElement("total_weight", *op.total_weight); !bad.ok()) return bad;
+  return CheckNoOverlap("out", op.out);
+}
+
+}  // namespace onehot
