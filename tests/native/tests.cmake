@@ -13,6 +13,7 @@ onehot_test(native LIBS onehot_objects SOURCES
   native/embedding_test.cpp
   native/errors_test.cpp
   native/layout_test.cpp
+  native/losses.cpp
   native/oracle.cpp
   native/oracle_test.cpp
   native/properties_test.cpp
