@@ -3,7 +3,8 @@
     bench.py BUILD [--quick] [--table NAME...] [filters]
 
 Prints tables, and writes CSV files and plots to out/bench. scripts/bench.sh finds a Python that has the packages.
-An operator has a module like embedding.py, whose TABLES are listed below, and a function of plans.cpp that prepares it.
+A family of operators has a module like embedding.py, whose TABLES are listed below, and functions of plans.cpp that
+prepare them.
 """
 
 import argparse
@@ -14,8 +15,12 @@ import time
 
 import common
 import embedding
+import losses
+import nll_loss
+import report
 
-TABLES = {**embedding.TABLES}
+TABLES = {**embedding.TABLES, **nll_loss.TABLES}
+FILTERS = ["n", "v", "d", "dist", "c", "labels", "target", "reduction", "dtype"]
 
 
 class Bench:
@@ -54,14 +59,18 @@ def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser = argparse.ArgumentParser(description="Measures onehot on this machine, beside PyTorch where it is there.")
     parser.add_argument("build", help="a build tree with ONEHOT_BENCH=ON")
-    parser.add_argument("--quick", action="store_true", help="a few cases of each kind, under two minutes")
+    parser.add_argument("--quick", action="store_true", help="a few cases of each kind, a few minutes")
     parser.add_argument("--table", nargs="+", choices=list(TABLES), metavar="NAME",
-                        help=f"of {', '.join(TABLES)}; default: all, with a filter those that it applies to")
+                        help=f"of {', '.join(TABLES)}; default: all, with filters those that go by them")
     parser.add_argument("--n", nargs="+", type=int, metavar="N", help="positions")
     parser.add_argument("--v", nargs="+", type=int, metavar="V", help="rows of the table")
     parser.add_argument("--d", nargs="+", type=int, metavar="D", help="width of a row")
-    parser.add_argument("--dtype", nargs="+", choices=embedding.DTYPES)
     parser.add_argument("--dist", nargs="+", choices=common.DISTRIBUTIONS, help="of the indices")
+    parser.add_argument("--c", nargs="+", type=int, metavar="C", help="classes")
+    parser.add_argument("--labels", nargs="+", choices=losses.LABELS)
+    parser.add_argument("--target", nargs="+", choices=list(losses.TARGETS), help="dtype of the targets")
+    parser.add_argument("--reduction", nargs="+", choices=losses.REDUCTIONS)
+    parser.add_argument("--dtype", nargs="+", choices=common.DTYPES)
     parser.add_argument("--threads", nargs="+", type=int, help="default: 1 and all CPUs")
     parser.add_argument("--out", default=os.path.join(root, "out", "bench"), help="folder for CSV files and plots")
     options = parser.parse_args()
@@ -70,12 +79,12 @@ def main():
     started = time.monotonic()
     bench = Bench(options)
     common.describe_machine(bench.native, bench.torch)
-    filtered = options.n or options.v or options.d or options.dist or options.dtype
-    for name, (run, takes_filters) in TABLES.items():
-        if name in options.table if options.table else takes_filters or not filtered:
+    given = {name for name in FILTERS if getattr(options, name)}
+    for name, (run, filters) in TABLES.items():
+        if name in options.table if options.table else given <= filters:
             run(bench)
     print()
-    print("\n".join(common.aligned(bench.ceilings.table())))
+    print("\n".join(report.aligned(bench.ceilings.table())))
     print(f"\n{time.monotonic() - started:.0f} s")
 
 

@@ -4,7 +4,6 @@ The rules: both sides in one process, interleaved, warm memory, the output dirti
 ceilings measured in the same run.
 """
 
-import csv
 import ctypes
 import gc
 import os
@@ -60,6 +59,9 @@ def import_torch():
     return torch
 
 
+LOSSES = ["nll_loss", "nll_loss_backward", "cross_entropy", "cross_entropy_backward"]
+
+
 class Native:
     """libonehot_bench (onehot_bench.h)."""
 
@@ -74,6 +76,8 @@ class Native:
             ("sweep", i64, [ctypes.c_int, p, p, size, ctypes.c_int]),
             ("embedding_backward", p, [text, i64, i64, i64, p, p, p]),
             ("embedding", p, [text, i64, i64, i64, p, p, p]),
+            *((operator, p, [p]) for operator in LOSSES),
+            ("scatter", i64, [p, p, ctypes.c_int, ctypes.c_int]),
             ("free", None, [p]),
             ("implementation", text, [p]),
             ("instruction_set", text, [p]),
@@ -123,6 +127,9 @@ class Buffer:
         return np.frombuffer(raw, dtype=dtype, count=count).reshape(shape)
 
 
+DTYPES = ["f32", "bf16", "f16"]
+
+
 class DType:
     """One of the dtypes measured. NumPy has no bf16: its bits are kept as u16."""
 
@@ -135,6 +142,12 @@ class DType:
         if self.name == "bf16":
             return (f32.view(np.uint32) >> 16).astype(np.uint16)
         return f32.astype(self.storage)
+
+    def widen(self, array):
+        """As f32."""
+        if self.name == "bf16":
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        return array.astype(np.float32)
 
     def tensor(self, torch, array):
         tensor = torch.from_numpy(array.view(np.int16) if self.name == "bf16" else array)
@@ -300,39 +313,7 @@ def indices(distribution, N, V):
     return rng.permutation(V)[ranks] if distribution == "zipf" else ranks
 
 
-# ---- output
-
-
-def aligned(rows):
-    widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(str(cell).rjust(w) if i else str(cell).ljust(w) for i, (cell, w) in enumerate(zip(row, widths)))
-            .rstrip() for row in rows]
-
-
-def write_csv(path, records):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    names = []
-    for record in records:
-        names += [name for name in record if name not in names]
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, names, restval="")
-        writer.writeheader()
-        for record in records:
-            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in record.items()})
-    print(f"wrote {path}: {len(records)} lines")
-
-
-def pyplot():
-    """matplotlib.pyplot, or None, which is said."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plot: matplotlib is not there (scripts/install-deps --bench installs it)")
-        return None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot
-
-    return matplotlib.pyplot
+# ---- the machine
 
 
 def last_level_cache():

@@ -5,14 +5,15 @@ import statistics
 import numpy as np
 
 import common
+import report
 from common import GIB, MIB, Buffer, DType, Side, TorchResult, race
+from report import listed, milliseconds, spread
 
 # (N, V, D) beside the grid; D = 1 and 16 are the widths of one-dimensional features and of hashed tables.
 NARROW = [(1 << 20, 1000000, 16), (1 << 20, 100000, 1)]
 GRID_N = [2048, 16384, 131072]
 GRID_V = [1000, 50257, 256000]
 GRID_D = [64, 768, 4096]
-DTYPES = ["f32", "bf16", "f16"]
 MOST_BYTES = 6 * GIB  # gradient and output of a case
 
 QUICK = {"n": [16384], "v": [1000, 50257], "d": [64, 768]}
@@ -120,11 +121,6 @@ def backward_case(bench, memory, dtype, N, V, D, distribution, ids, named, threa
     return record
 
 
-def milliseconds(ns):
-    ms = ns / 1e6
-    return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}" if ms >= 1 else f"{ms:.3f}"
-
-
 BACKWARD_ROW = "{:5} {:>7} {:>7} {:>5} {:16} {:>8}"
 BACKWARD_SIDE = " |{:>8} {:>6} {:>5} {:>8} {:>6}"
 
@@ -157,7 +153,7 @@ def backward_line(records):
 def backward(bench):
     options = bench.options
     cases = shapes(options)
-    dtypes = [DType(name) for name in options.dtype or (["f32", "bf16"] if options.quick else DTYPES)]
+    dtypes = [DType(name) for name in options.dtype or (["f32", "bf16"] if options.quick else common.DTYPES)]
     largest = max(d.size for d in dtypes)
     too_large = [c for c in cases if (c[0] + c[1]) * c[2] * largest > MOST_BYTES]
     source = max((N * D * largest for N, V, D in cases if (N, V, D) not in too_large), default=0)
@@ -205,17 +201,6 @@ def name(record):
             f"{record['threads']} thread{'s' * (record['threads'] > 1)}")
 
 
-def spread(values, form="{:.2f}"):
-    return f"median {form.format(statistics.median(values))}, worst {form.format(min(values))}"
-
-
-def listed(title, lines, most=400):
-    if lines:
-        print(f"\n{title}: {len(lines)}")
-        for line in lines[:most]:
-            print("  " + line)
-
-
 def backward_summary(records):
     print("\nSummary of embedding backward")
     groups = [("all", records), ("beyond the cache", [r for r in records if not r["in_cache"]]),
@@ -232,7 +217,7 @@ def backward_summary(records):
                       sum(p < 70 for p in percent)]
                      + ([f"{statistics.median(ratio):.2f}", f"{min(ratio):.2f}", sum(x < 1 for x in ratio)] if ratio
                         else ["-", "-", "-"]))
-    print("\n".join(common.aligned(table)))
+    print("\n".join(report.aligned(table)))
     speedups = [r for r in records if "speedup" in r]
     if speedups:
         n = speedups[0]["threads"]
@@ -258,58 +243,6 @@ def backward_summary(records):
     listed("Page faults in a timed run, whose time is therefore too long",
            [f"ours {r['faults']}, PyTorch {r.get('pytorch_faults', 0)}  {name(r)}" for r in records
             if max(r["faults"], r.get("pytorch_faults", 0)) >= common.COLD_FAULTS])
-
-
-def backward_plot(records, path):
-    plt = common.pyplot()
-    if not plt or not records:
-        return
-    threads = list(dict.fromkeys(r["threads"] for r in records))
-    widths = sorted({r["D"] for r in records})
-    dtypes = list(dict.fromkeys(r["dtype"] for r in records))
-    colours = dict(zip(widths, ["#999999", "#cc79a7", "#0072b2", "#e69f00", "#009e73", "#d55e00"][-len(widths):]))
-    markers = dict(zip(dtypes, "os^D"))
-    with_torch = any("ratio" in r for r in records)
-    rows = 1 + with_torch
-    figure, axes = plt.subplots(rows, len(threads), figsize=(6.5 * len(threads), 4.2 * rows), squeeze=False,
-                                sharex=True, sharey="row", layout="constrained")
-    highest = 200  # beyond it, in the caches, the memory's ceiling says nothing
-    for column, t in enumerate(threads):
-        for r in (r for r in records if r["threads"] == t):
-            x = (r["bytes_read"] + r["bytes_data"] + r["bytes_zero"]) / 1e6
-            style = {"s": 20, "marker": markers[r["dtype"]], "linewidths": 0.8, "alpha": 0.8, "clip_on": False,
-                     "edgecolors": colours[r["D"]], "facecolors": "none" if r["in_cache"] else colours[r["D"]]}
-            axes[0][column].scatter(x, min(r["percent"], highest), **style)
-            if "ratio" in r:
-                axes[1][column].scatter(x, r["ratio"], **style)
-        axes[0][column].set_title(f"{t} thread{'s' * (t > 1)}")
-        for level in (70, 85, 100):
-            axes[0][column].axhline(level, color="black", lw=0.8, ls="-" if level == 100 else ":")
-        axes[0][column].set_ylim(0, highest)
-        ticks = [0, 25, 50, 70, 85, 100, 125, 150, 175, highest]
-        axes[0][column].set_yticks(ticks, ticks[:-1] + [f"{highest}\n+"])
-        for axis in axes[:, column]:
-            axis.set_xscale("log")
-            axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-            axis.grid(alpha=0.25)
-        if with_torch:
-            axes[1][column].axhline(1, color="black", lw=0.8)
-            axes[1][column].axhline(3, color="black", lw=0.8, ls=":")
-            axes[1][column].set_yscale("log")
-        axes[-1][column].set_xlabel("bytes that have to move, MB")
-    axes[0][0].set_ylabel("achieved, % of the byte ceiling")
-    if with_torch:
-        axes[1][0].set_ylabel("PyTorch's time / ours")
-        axes[1][0].yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-        axes[1][0].set_yticks([0.5, 1, 2, 3, 5, 10, 20, 50])
-        axes[1][0].minorticks_off()
-    entries = [plt.Line2D([], [], color=colours[D], marker="o", ls="", label=f"D = {D}") for D in widths]
-    entries += [plt.Line2D([], [], color="black", marker=markers[d], ls="", label=d) for d in dtypes]
-    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
-    figure.suptitle("Embedding backward (hollow: everything fits the last cache)")
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-    print(f"wrote {path}")
 
 
 FRESH = [(2048, 50257, 768, "f32"), (16384, 50257, 768, "f32"), (16384, 50257, 768, "bf16"),
@@ -347,7 +280,7 @@ def backward_fresh(bench):
             table.append([type_name, N, V, D, threads, milliseconds(ns), f"{out_bytes / ns:.1f}",
                           milliseconds(other) if torch else "-", f"{other / ns:.2f}" if torch else "-"])
         memory.free()
-    print("\n".join(common.aligned(table)))
+    print("\n".join(report.aligned(table)))
 
 
 FORWARD = [(2048, 50257, 768), (16384, 50257, 768), (131072, 50257, 768), (131072, 256000, 64), (16384, 256000, 4096),
@@ -401,7 +334,7 @@ def forward(bench):
                                   milliseconds(ours.median), f"{record['GB_per_s']:.1f}", f"{percent:.0f}",
                                   milliseconds(theirs.median) if torch else "-",
                                   f"{record['ratio']:.2f}" if torch else "-"])
-    print("\n".join(common.aligned(table)))
+    print("\n".join(report.aligned(table)))
     memory.free()
     return records
 
@@ -409,17 +342,17 @@ def forward(bench):
 def run_backward(bench):
     records = backward(bench)
     backward_summary(records)
-    common.write_csv(f"{bench.options.out}/embedding_backward.csv", records)
-    backward_plot(records, f"{bench.options.out}/embedding_backward.png")
+    report.write_csv(f"{bench.options.out}/embedding_backward.csv", records)
+    report.plot(records, f"{bench.options.out}/embedding_backward.png", "Embedding backward", "D", "ratio", (70, 85), 3)
 
 
 def run_forward(bench):
-    common.write_csv(f"{bench.options.out}/embedding.csv", forward(bench))
+    report.write_csv(f"{bench.options.out}/embedding.csv", forward(bench))
 
 
-# Those with True go by the filters of the command line; the others measure fixed cases.
+# With the filters of the command line that each goes by.
 TABLES = {
-    "embedding_backward": (run_backward, True),
-    "embedding_backward_fresh": (backward_fresh, False),
-    "embedding": (run_forward, False),
+    "embedding_backward": (run_backward, {"n", "v", "d", "dist", "dtype"}),
+    "embedding_backward_fresh": (backward_fresh, set()),
+    "embedding": (run_forward, set()),
 }

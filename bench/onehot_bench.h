@@ -34,6 +34,28 @@ ONEHOT_BENCH_API void* onehot_bench_embedding_backward(const char* dtype, std::i
                                                        void* out);
 ONEHOT_BENCH_API void* onehot_bench_embedding(const char* dtype, std::int64_t N, std::int64_t V, std::int64_t D,
                                               const void* weight, const void* indices, void* out);
+
+// Losses over a class axis. An operator reads the fields that it has a use for; what is null is not given to it.
+struct onehot_bench_loss {
+  const char* dtype;  // of input and out
+  const char* target_dtype;
+  std::int64_t N, C, H, W;  // input and out [N, C, H, W]; [N, C] if H is 0
+  int reduction;            // onehot::Reduction
+  int channels_last;        // input and out lie as [N, H, W, C]
+  const void* input;
+  const void* target;
+  const void* grad_output;  // of dtype
+  const void* lse;          // f32, for the gradient
+  void* loss;               // of dtype
+  void* lse_out;            // f32
+  void* total_weight;       // of dtype; the gradient of nll_loss reads it
+  void* out;
+};
+ONEHOT_BENCH_API void* onehot_bench_nll_loss(const onehot_bench_loss* loss);
+ONEHOT_BENCH_API void* onehot_bench_nll_loss_backward(const onehot_bench_loss* loss);
+ONEHOT_BENCH_API void* onehot_bench_cross_entropy(const onehot_bench_loss* loss);
+ONEHOT_BENCH_API void* onehot_bench_cross_entropy_backward(const onehot_bench_loss* loss);
+
 ONEHOT_BENCH_API void onehot_bench_free(void* plan);
 
 ONEHOT_BENCH_API const char* onehot_bench_implementation(const void* plan);
@@ -42,6 +64,12 @@ ONEHOT_BENCH_API std::int64_t onehot_bench_scratch_bytes(const void* plan);
 
 // Runs the plan once; nanoseconds, or -1 on failure.
 ONEHOT_BENCH_API std::int64_t onehot_bench_run(const void* plan, int threads);
+
+// The gradient of nll_loss as memset and scatter, which is what one writes first: out is zeroed, then each position
+// stores the value at its class. The values have the dtype of out and are there already, one for each position, or one
+// for all with `same_value`; targets are in range. Nanoseconds, or -1 on failure.
+ONEHOT_BENCH_API std::int64_t onehot_bench_scatter(const onehot_bench_loss* loss, const void* values, int same_value,
+                                                   int threads);
 
 ONEHOT_BENCH_API const char* onehot_bench_error();
 

@@ -1,3 +1,4 @@
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -46,6 +47,48 @@ const TimedPlan& Timed(const void* plan) {
   return *static_cast<const TimedPlan*>(plan);
 }
 
+// What the operators of a loss have in common, as the library sees it.
+struct LossViews {
+  onehot::TensorLayout logits, target, scalar;
+  onehot::DType dtype = onehot::DType::kF32;
+  onehot::Reduction reduction = onehot::Reduction::kMean;
+};
+
+std::optional<LossViews> Views(const onehot_bench_loss& loss) {
+  const auto dtype = DTypeNamed(loss.dtype), target = DTypeNamed(loss.target_dtype);
+  if (!dtype || !target) return std::nullopt;
+  const std::array<std::int64_t, 4> dims{loss.N, loss.C, loss.H, loss.W};
+  const std::array<std::int64_t, 3> positions{loss.N, loss.H, loss.W};
+  const bool two_d = loss.H != 0;
+  LossViews views{.logits = onehot::TensorLayout::Contiguous(*dtype, {dims.data(), two_d ? 4u : 2u}),
+                  .target = onehot::TensorLayout::Contiguous(*target, {positions.data(), two_d ? 3u : 1u}),
+                  .scalar = onehot::TensorLayout::Contiguous(*dtype, {}),
+                  .dtype = *dtype,
+                  .reduction = static_cast<onehot::Reduction>(loss.reduction)};
+  if (two_d && loss.channels_last != 0) {
+    views.logits.strides[0] = loss.H * loss.W * loss.C;
+    views.logits.strides[1] = 1;
+    views.logits.strides[2] = loss.W * loss.C;
+    views.logits.strides[3] = loss.C;
+  }
+  return views;
+}
+
+onehot::TensorLayout As(onehot::TensorLayout layout, onehot::DType dtype) {
+  layout.dtype = dtype;
+  return layout;
+}
+
+// Of the loss and of its gradient.
+onehot::TensorLayout Upstream(const LossViews& views) {
+  return views.reduction == onehot::Reduction::kNone ? As(views.target, views.dtype) : views.scalar;
+}
+
+template <class View, class Pointer>
+std::optional<View> Given(Pointer* data, const onehot::TensorLayout& layout) {
+  return data == nullptr ? std::nullopt : std::optional<View>(View(data, layout));
+}
+
 }  // namespace
 
 void* onehot_bench_embedding_backward(const char* dtype, std::int64_t N, std::int64_t V, std::int64_t D,
@@ -62,6 +105,50 @@ void* onehot_bench_embedding(const char* dtype, std::int64_t N, std::int64_t V, 
   if (!type) return nullptr;
   return Prepared(onehot::Embedding{
       .weight = {weight, *type, {V, D}}, .indices = {indices, onehot::DType::kI64, {N}}, .out = {out, *type, {N, D}}});
+}
+
+void* onehot_bench_nll_loss(const onehot_bench_loss* loss) {
+  const auto views = Views(*loss);
+  if (!views) return nullptr;
+  return Prepared(onehot::NllLoss{.input = {loss->input, views->logits},
+                                  .target = {loss->target, views->target},
+                                  .loss = {loss->loss, Upstream(*views)},
+                                  .total_weight = Given<onehot::TensorView>(loss->total_weight, views->scalar),
+                                  .reduction = views->reduction});
+}
+
+void* onehot_bench_nll_loss_backward(const onehot_bench_loss* loss) {
+  const auto views = Views(*loss);
+  if (!views) return nullptr;
+  return Prepared(
+      onehot::NllLossBackward{.grad_output = {loss->grad_output, Upstream(*views)},
+                              .target = {loss->target, views->target},
+                              .out = {loss->out, views->logits},
+                              .total_weight = Given<onehot::ConstTensorView>(loss->total_weight, views->scalar),
+                              .reduction = views->reduction});
+}
+
+void* onehot_bench_cross_entropy(const onehot_bench_loss* loss) {
+  const auto views = Views(*loss);
+  if (!views) return nullptr;
+  return Prepared(
+      onehot::CrossEntropy{.input = {loss->input, views->logits},
+                           .target = {loss->target, views->target},
+                           .loss = Given<onehot::TensorView>(loss->loss, Upstream(*views)),
+                           .lse = Given<onehot::TensorView>(loss->lse_out, As(views->target, onehot::DType::kF32)),
+                           .options = {.reduction = views->reduction}});
+}
+
+void* onehot_bench_cross_entropy_backward(const onehot_bench_loss* loss) {
+  const auto views = Views(*loss);
+  if (!views) return nullptr;
+  return Prepared(onehot::CrossEntropyBackward{
+      .input = {loss->input, views->logits},
+      .target = {loss->target, views->target},
+      .out = {loss->out, views->logits},
+      .lse = Given<onehot::ConstTensorView>(loss->lse, As(views->target, onehot::DType::kF32)),
+      .grad_loss = Given<onehot::ConstTensorView>(loss->grad_output, Upstream(*views)),
+      .options = {.reduction = views->reduction}});
 }
 
 void onehot_bench_free(void* plan) {
