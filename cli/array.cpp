@@ -94,7 +94,10 @@ TensorLayout LayoutOf(std::string_view argument, DType dtype, bool fortran_order
 }
 
 InputArray::InputArray(std::string_view argument, const std::string& path, const InputOptions& options)
-    : argument_(argument), file_(path), header_(ParseNpy(file_.bytes(), path)) {
+    : argument_(argument),
+      file_(path),
+      header_(ParseNpy(file_.bytes(), path)),
+      layout_only_(options.use == Use::kLayout) {
   const NpyElement& element = header_.element;
   const DType dtype = ElementDType(argument, path, element, options);
   const TensorLayout layout = LayoutOf(argument, dtype, header_.fortran_order, header_.shape);
@@ -103,7 +106,7 @@ InputArray::InputArray(std::string_view argument, const std::string& path, const
   const std::int64_t alignment = std::min<std::int64_t>(element.size, 8);
   const bool in_place =
       !element.swapped && SizeOf(dtype) == element.size && reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
-  if (!in_place && header_.numel() > 0) {
+  if (!in_place && !layout_only_ && header_.numel() > 0) {
     converted_ = Mapping::Anonymous(static_cast<std::size_t>(header_.numel() * SizeOf(dtype)), file_.path());
     Convert(data, converted_.data(), header_.numel(), element, SizeOf(dtype));
     data = converted_.data();
@@ -113,10 +116,13 @@ InputArray::InputArray(std::string_view argument, const std::string& path, const
 
 std::string InputArray::Describe() const {
   return fmt::format("{}: {} {}, {}", file_.path(), is_void() ? std::string(Name(view_.dtype)) : header_.element.name(),
-                     DescribeShape(header_.shape), converted() ? "converted" : "mapped");
+                     DescribeShape(header_.shape),
+                     layout_only_  ? "not read"
+                     : converted() ? "converted"
+                                   : "mapped");
 }
 
-void InputArray::ThrowIfTooLarge(std::int64_t rows) const {
+void InputArray::ThrowIfTooLarge(std::int64_t rows, std::optional<std::int64_t> ignored) const {
   if (header_.element.kind != 'u' || header_.element.size != 8) return;
   const auto* values = static_cast<const std::uint64_t*>(view_.data);
   const std::int64_t count = view_.numel();
@@ -133,6 +139,7 @@ void InputArray::ThrowIfTooLarge(std::int64_t rows) const {
       offset += at[axis] * view_.strides[axis];
     }
     if (values[offset] < static_cast<std::uint64_t>(rows)) continue;
+    if (ignored && *ignored >= 0 && values[offset] == static_cast<std::uint64_t>(*ignored)) continue;
     const std::string where =
         rank <= 1 ? fmt::format("[{}]", position) : fmt::format("[{}] (position {})", fmt::join(at, ", "), position);
     throw Failure(Exit::kData, fmt::format("{}{} = {} is outside [0, {})", argument_, where, values[offset], rows));
@@ -141,6 +148,30 @@ void InputArray::ThrowIfTooLarge(std::int64_t rows) const {
 
 void InputArray::ReadAhead() const {
   if (!converted()) file_.ReadAhead();
+}
+
+const InputArray& InputArrays::Read(std::string_view argument, const std::string& path, Use use) {
+  return arrays_.emplace_back(argument, path, InputOptions{use, void_is_bf16_});
+}
+
+const InputArray* InputArrays::ReadIfGiven(std::string_view argument, const std::string& path, Use use) {
+  return path.empty() ? nullptr : &Read(argument, path, use);
+}
+
+std::optional<ConstTensorView> InputArrays::ViewIfGiven(std::string_view argument, const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  return Read(argument, path).view();
+}
+
+void InputArrays::ThrowIfNoneIsVoid() const {
+  if (void_is_bf16_ && std::none_of(arrays_.begin(), arrays_.end(), [](const auto& array) { return array.is_void(); }))
+    throw Failure(Exit::kUsage, "--dtype: no file here has two-byte void elements");
+}
+
+std::vector<std::pair<std::string, std::string>> InputArrays::Describe() const {
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const InputArray& array : arrays_) lines.emplace_back(array.argument(), array.Describe());
+  return lines;
 }
 
 namespace {
@@ -164,6 +195,24 @@ OutputArray::OutputArray(const std::string& path, const NpyElement& element, boo
     : offset_(NpyPreamble(element, fortran_order, shape).size()), file_(path, FileSize(offset_, path, element, shape)) {
   const std::string preamble = NpyPreamble(element, fortran_order, shape);
   std::memcpy(file_.bytes().data(), preamble.data(), preamble.size());
+}
+
+void OutputArrays::Create(std::string_view argument, const std::string& path, TensorView& view, bool fortran_order) {
+  const std::vector<std::int64_t> shape(view.dims.begin(), view.dims.begin() + view.rank);
+  view.data = arrays_.emplace_back(path, ElementOf(view.dtype), fortran_order, shape).data();
+  lines_.emplace_back(argument, fmt::format("{}: {} {}", path, Name(view.dtype), DescribeShape(shape)));
+}
+
+void OutputArrays::Publish() {
+  for (OutputArray& array : arrays_) array.file().Sync();
+  for (OutputArray& array : arrays_) array.file().Publish();
+}
+
+void ThrowIfSameFile(std::initializer_list<std::pair<std::string_view, const std::string&>> outputs) {
+  for (const auto* a = outputs.begin(); a != outputs.end(); ++a)
+    for (const auto* b = outputs.begin(); b != a; ++b)
+      if (!a->second.empty() && !b->second.empty() && SameFile(a->second, b->second))
+        throw Failure(Exit::kUsage, fmt::format("{} and {}: both name {}", b->first, a->first, a->second));
 }
 
 void CopyBytes(void* to, const void* from, std::int64_t bytes, const std::string& label) {

@@ -1,6 +1,9 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "cli/failure.h"
 #include "cli/progress.h"
@@ -63,7 +66,47 @@ void AddRunFlags(CLI::App& command, RunFlags& flags) {
 void AddVoidDType(CLI::App& command, std::string& dtype) {
   command.add_option("--dtype", dtype, "What two-byte void elements ('<V2', as ml_dtypes saves bfloat16) are: bf16")
       ->type_name("bf16")
-      ->check([](const std::string& text) { return text == "bf16" ? std::string() : "must be bf16, is " + text; });
+      ->check(OneOf({"bf16"}));
+}
+
+void AddOutDType(CLI::App& command, std::string& out_dtype, std::initializer_list<DType> choices,
+                 const std::string& description) {
+  std::vector<std::string> names;
+  for (const DType choice : choices) names.emplace_back(Name(choice));
+  command.add_option("--out-dtype", out_dtype, description)
+      ->type_name(fmt::format("{}", fmt::join(names, "|")))
+      ->check(OneOf(names));
+}
+
+std::optional<DType> OutDType(const std::string& out_dtype) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16})
+    if (Name(dtype) == out_dtype) return dtype;
+  return std::nullopt;
+}
+
+void ThrowIfOutDTypeDiffers(const std::string& out_dtype, const InputArray& base) {
+  if (!out_dtype.empty() && Name(base.view().dtype) != out_dtype)
+    throw Failure(Exit::kUsage, fmt::format("--out-dtype {}: the result has the dtype of {}, which is {}", out_dtype,
+                                            base.path(), Name(base.view().dtype)));
+}
+
+void CopyAccumulated(const InputArray& base, const TensorView& out) {
+  CopyBytes(out.data, base.view().data, base.view().numel() * SizeOf(out.dtype), "copying " + base.path());
+}
+
+std::function<std::string(const std::string&)> OneOf(std::vector<std::string> words) {
+  return [words = std::move(words)](const std::string& text) {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+    const std::string last = words.back();
+    const std::string others = fmt::format("{}", fmt::join(words.begin(), words.end() - 1, ", "));
+    return fmt::format("must be {}{}{}, is {}", others, others.empty() ? "" : " or ", last, text);
+  };
+}
+
+std::string CheckCount(const std::string& text) {
+  std::int64_t count = 0;
+  if (CLI::detail::lexical_cast(text, count) && count >= 0) return "";
+  return "must be an integer of 0 or more, is " + text;
 }
 
 double RunPlan(std::string_view name, const Plan& plan, const RunFlags& flags) {
@@ -84,10 +127,11 @@ double RunPlan(std::string_view name, const Plan& plan, const RunFlags& flags) {
 }
 
 void Explain(std::string_view operator_name, const Plan& plan, const RunFlags& flags, double run,
-             const Stopwatch& total, const std::vector<std::pair<std::string, std::string>>& lines) {
-  const auto line = [](std::string_view word, std::string_view text) { fmt::print("{:<16}{}\n", word, text); };
+             const Stopwatch& total, const std::vector<Lines>& lines) {
+  const auto line = [](std::string_view word, std::string_view text) { fmt::print("{:<15} {}\n", word, text); };
   line("operator", operator_name);
-  for (const auto& [word, text] : lines) line(word, text);
+  for (const Lines& group : lines)
+    for (const auto& [word, text] : group) line(word, text);
   line("implementation", plan.instruction_set().empty()
                              ? std::string(plan.implementation())
                              : fmt::format("{}, {}", plan.implementation(), plan.instruction_set()));

@@ -46,7 +46,7 @@ void Run(const Options& options) {
   out.file().Publish();
   if (options.flags.explain)
     Explain("embedding", *plan, options.flags, seconds, total,
-            {{"weight", weight.Describe()}, {"indices", indices.Describe()}});
+            {{{"weight", weight.Describe()}, {"indices", indices.Describe()}}});
 }
 
 }  // namespace

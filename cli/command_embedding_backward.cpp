@@ -25,34 +25,29 @@ void CheckBase(const InputArray& base, const Options& options, std::int64_t D) {
   if (base.header().shape != shape)
     throw Failure(Exit::kData, fmt::format("accumulate: shape must be that of the result, {}, is {}",
                                            DescribeShape(shape), DescribeShape(base.header().shape)));
-  if (!options.out_dtype.empty() && base.view().dtype != DType::kF32)
-    throw Failure(Exit::kUsage, fmt::format("--out-dtype f32: the result has the dtype of {}, which is {}",
-                                            options.accumulate, Name(base.view().dtype)));
+  ThrowIfOutDTypeDiffers(options.out_dtype, base);
 }
 
 void Run(const Options& options) {
   const Stopwatch total;
-  if (!options.counts.empty() && SameFile(options.counts, options.out))
-    throw Failure(Exit::kUsage, fmt::format("--counts and --out: both name {}", options.out));
+  ThrowIfSameFile({{"--counts", options.counts}, {"--out", options.out}});
 
-  const bool bf16 = !options.dtype.empty();
-  const InputArray grad("grad", options.grad, {Use::kNumbers, bf16});
-  const InputArray indices("indices", options.indices, {Use::kIndices, bf16});
-  std::optional<InputArray> base;
-  if (!options.accumulate.empty()) base.emplace("accumulate", options.accumulate, InputOptions{Use::kNumbers, bf16});
-  if (bf16 && !grad.is_void() && !(base && base->is_void()))
-    throw Failure(Exit::kUsage, "--dtype: no file here has two-byte void elements");
+  InputArrays inputs(!options.dtype.empty());
+  const InputArray& grad = inputs.Read("grad", options.grad);
+  const InputArray& indices = inputs.Read("indices", options.indices, Use::kIndices);
+  const InputArray* base = inputs.ReadIfGiven("accumulate", options.accumulate);
+  inputs.ThrowIfNoneIsVoid();
 
   EmbeddingBackward problem;
   problem.grad = grad.view();
   problem.indices = indices.view();
   problem.padding_idx = options.padding_idx;
   problem.scale_grad_by_freq = options.scale_grad_by_freq;
-  problem.accumulate = base.has_value();
+  problem.accumulate = base != nullptr;
 
   const std::int64_t V = options.num_weights, D = problem.grad.rank > 0 ? problem.grad.dim(-1) : 0;
   if (base) CheckBase(*base, options, D);
-  const DType dtype = base ? base->view().dtype : !options.out_dtype.empty() ? DType::kF32 : problem.grad.dtype;
+  const DType dtype = base ? base->view().dtype : OutDType(options.out_dtype).value_or(problem.grad.dtype);
   // A base in Fortran order is added to as it lies, and so the result is in that order as well.
   const bool fortran_order = base && base->header().fortran_order;
   problem.out = TensorView(nullptr, LayoutOf("out", dtype, fortran_order, {V, D}));
@@ -61,31 +56,18 @@ void Run(const Options& options) {
   ThrowIfBad(Check(problem));
   indices.ThrowIfTooLarge(V);
 
-  OutputArray out(options.out, ElementOf(dtype), fortran_order, {V, D});
-  problem.out.data = out.data();
-  std::optional<OutputArray> counts;
-  if (problem.counts) {
-    counts.emplace(options.counts, ElementOf(DType::kI64), false, std::vector<std::int64_t>{V});
-    problem.counts->data = counts->data();
-  }
+  OutputArrays outputs;
+  outputs.Create("out", options.out, problem.out, fortran_order);
+  if (problem.counts) outputs.Create("counts", options.counts, *problem.counts);
   const Result<Plan> plan = Prepare(problem);
   ThrowIfBad(plan.status());
   indices.ReadAhead();
   grad.ReadAhead();
-  if (base) {
-    CopyBytes(out.data(), base->view().data, base->view().numel() * SizeOf(dtype), "copying " + options.accumulate);
-  }
+  if (base) CopyAccumulated(*base, problem.out);
   const double seconds = RunPlan("embedding-backward", *plan, options.flags);
-
-  out.file().Sync();
-  if (counts) counts->file().Sync();
-  out.file().Publish();
-  if (counts) counts->file().Publish();
-  if (!options.flags.explain) return;
-  std::vector<std::pair<std::string, std::string>> lines{{"grad", grad.Describe()}, {"indices", indices.Describe()}};
-  if (base) lines.emplace_back("accumulate", base->Describe());
-  lines.emplace_back("out", fmt::format("{}: {} [{}, {}]", options.out, Name(dtype), V, D));
-  Explain("embedding_backward", *plan, options.flags, seconds, total, lines);
+  outputs.Publish();
+  if (options.flags.explain)
+    Explain("embedding_backward", *plan, options.flags, seconds, total, {inputs.Describe(), outputs.Describe()});
 }
 
 }  // namespace
@@ -103,11 +85,7 @@ Command AddEmbeddingBackward(CLI::App& onehot) {
   app->add_option("--num-weights", options->num_weights, "Rows of the table")
       ->required()
       ->type_name("V")
-      ->check([](const std::string& text) {
-        std::int64_t rows = 0;
-        if (CLI::detail::lexical_cast(text, rows) && rows >= 0) return std::string();
-        return "must be an integer of 0 or more, is " + text;
-      });
+      ->check(CheckCount);
   app->add_option("--padding-idx", options->padding_idx, "Row whose gradient is zero; from the end if negative")
       ->type_name("K");
   app->add_flag("--scale-grad-by-freq", options->scale_grad_by_freq, "Divide each row by how often it is named");
@@ -116,9 +94,7 @@ Command AddEmbeddingBackward(CLI::App& onehot) {
       ->type_name("FILE");
   app->add_option("--counts", options->counts, "Also write how often each row is named, i64 [V]")->type_name("FILE");
   app->add_option("--out", options->out, "The result, [V, D], dtype of grad")->required()->type_name("FILE");
-  app->add_option("--out-dtype", options->out_dtype, "f32: do not round the sums of a 16-bit gradient to 16 bits")
-      ->type_name("f32")
-      ->check([](const std::string& text) { return text == "f32" ? std::string() : "must be f32, is " + text; });
+  AddOutDType(*app, options->out_dtype, {DType::kF32}, "f32: do not round the sums of a 16-bit gradient to 16 bits");
   AddVoidDType(*app, options->dtype);
   AddRunFlags(*app, options->flags);
   app->footer(

@@ -13,7 +13,7 @@ namespace onehot::cli {
 // shells report it: 130 for Ctrl-C.
 enum class Exit : int {
   kDone = 0,
-  kData = 1,   // an array is refused: shape, dtype, or an index out of range
+  kData = 1,   // an array is refused: shape, dtype, or an index or target out of range
   kUsage = 2,  // the command line, or an ONEHOT_* variable
   kFile = 3,   // a file cannot be read or written, or is no .npy file that we know
 };

@@ -23,14 +23,15 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  onehot embedding-backward --grad g.npy --indices i.npy --num-weights 50257 --out dW.npy\n"
     "  onehot embedding --weight W.npy --indices i.npy --out X.npy\n"
+    "  onehot nll-loss --input logp.npy --target labels.npy --out loss.npy\n"
+    "  onehot cross-entropy-backward --input logits.npy --target labels.npy --out dz.npy\n"
     "  onehot info\n"
     "\n"
     "Files are NumPy's .npy, of any version, byte order and memory order. Results appear under their name when they\n"
     "are complete, or not at all.\n"
     "\n"
-    "Exit codes: 0 done; 1 the data is refused (shape, dtype, an index out of range); 2 usage; 3 a file cannot be "
-    "read\n"
-    "or written, or is not a known .npy file; 128 + signal when interrupted (130 for Ctrl-C).";
+    "Exit codes: 0 done; 1 the data is refused (shape, dtype, an index or target out of range); 2 usage; 3 a file\n"
+    "cannot be read or written, or is not a known .npy file; 128 + signal when interrupted (130 for Ctrl-C).";
 
 // One line, whatever a file name or a library put in.
 int Complain(Exit code, std::string sentence) {
@@ -46,7 +47,12 @@ int Run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kFooter);
   const std::vector<onehot::cli::Command> commands{onehot::cli::AddEmbeddingBackward(app),
-                                                   onehot::cli::AddEmbedding(app), onehot::cli::AddInfo(app)};
+                                                   onehot::cli::AddEmbedding(app),
+                                                   onehot::cli::AddNllLoss(app),
+                                                   onehot::cli::AddNllLossBackward(app),
+                                                   onehot::cli::AddCrossEntropy(app),
+                                                   onehot::cli::AddCrossEntropyBackward(app),
+                                                   onehot::cli::AddInfo(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
