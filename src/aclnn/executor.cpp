@@ -43,6 +43,14 @@ Status CheckExtent(const Argument& argument) {
   return Status::Ok();
 }
 
+// Plans say so too, but with their own names of the tensors, and not for those that they do not read (contract 7.31).
+Status CheckMemory(std::span<const Argument> arguments) {
+  for (const Argument& argument : arguments)
+    if (argument.given && argument.base == nullptr && argument.layout.numel() > 0)
+      return Status::Error(Code::kNullArgument, fmt::format("{}: data must not be null", argument.name));
+  return Status::Ok();
+}
+
 // A workspace that its own block does not hold would be overrun.
 Status CheckWorkspace(const void* workspace, std::uint64_t size, std::size_t needed) {
   if (needed == 0) return Status::Ok();
@@ -111,6 +119,7 @@ struct ExecutorAccess {
       return Refuse(bad);
     if (!executor.bound_)
       if (Status bad = executor.Bind(); !bad.ok()) return Refuse(bad);
+    if (Status bad = CheckMemory(executor.arguments()); !bad.ok()) return Refuse(bad);
     const Plan& plan = *executor.plan_;
     // The size that phase 1 said is a promise. Should another address need more, the plan brings its own.
     Status status =
@@ -140,6 +149,7 @@ struct ExecutorAccess {
     for (Argument& argument : executor.arguments()) {
       if (role && argument.role != *role) continue;
       if (counted++ != index) continue;
+      if (argument.not_read) return ACLNN_SUCCESS;
       if (!argument.given)
         return FailPhase(ACLNN_ERR_PARAM_INVALID,
                          fmt::format("index: {} is {}, which this call was not given", index, argument.name));

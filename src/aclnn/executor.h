@@ -38,7 +38,8 @@ enum class Role : std::uint8_t { kInput, kOutput };
 struct Argument {
   const char* name = nullptr;  // as in the prototype
   Role role = Role::kInput;
-  bool given = false;  // false for an absent optional tensor and for one that the call does not read
+  bool given = false;     // false for an absent optional tensor and for one that the call does not read
+  bool not_read = false;  // there, but not read: it takes an address and does nothing with it
   aclDataType dtype = ACL_DT_UNDEFINED;
   aclFormat format = ACL_FORMAT_ND;
   std::size_t rank = 0;     // may be above kMaxRank, then `layout` lacks axes

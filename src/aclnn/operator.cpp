@@ -1,6 +1,7 @@
 #include "aclnn/operator.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
@@ -42,6 +43,10 @@ void Describe(const Tensor& tensor, Argument& argument) {
   }
 }
 
+std::span<const std::int64_t> Extents(const TensorLayout& layout) {
+  return std::span(layout.dims).first(static_cast<std::size_t>(layout.rank));
+}
+
 }  // namespace
 
 Status CheckDType(const Argument& argument, std::span<const aclDataType> allowed, Product product) {
@@ -77,6 +82,21 @@ Status CheckRank(const Argument& argument, std::size_t least, std::size_t most) 
   return Status::Error(Code::kBadShape, fmt::format("{}: rank must be {}, is {}", argument.name, range, argument.rank));
 }
 
+Status CheckShape(const Argument& argument, const TensorLayout& shape, std::string_view whose) {
+  const auto is = Extents(argument.layout), must_be = Extents(shape);
+  if (!argument.given || std::ranges::equal(is, must_be)) return Status::Ok();
+  return Status::Error(Code::kBadShape, fmt::format("{}: shape must be {}, [{}], is [{}]", argument.name, whose,
+                                                    fmt::join(must_be, ", "), fmt::join(is, ", ")));
+}
+
+Status CheckOneElement(const Argument& argument) {
+  const auto extents = Extents(argument.layout);
+  if (!argument.given || std::ranges::all_of(extents, [](std::int64_t extent) { return extent == 1; }))
+    return Status::Ok();
+  return Status::Error(Code::kBadShape, fmt::format("{}: must have one element, shape is [{}]", argument.name,
+                                                    fmt::join(extents, ", ")));
+}
+
 aclnnStatus FindProduct(const Operator& op, Product* product) {
   const Result<Product> current = CurrentProduct();
   if (!current.ok()) return FailPhase(ACLNN_ERR_RUNTIME_ERROR, current.status().message());
@@ -89,7 +109,9 @@ aclnnStatus FindProduct(const Operator& op, Product* product) {
 aclnnStatus Finish(std::span<const Parameter> parameters, std::shared_ptr<Executor> made, std::uint64_t* workspace_size,
                    aclOpExecutor** executor) {
   for (const Parameter& parameter : parameters)
-    if (parameter.need == Parameter::Need::kRequired && parameter.handle == nullptr) return FailNull(parameter.name);
+    if (parameter.handle == nullptr &&
+        (parameter.need == Parameter::Need::kRequired || parameter.need == Parameter::Need::kRequiredNotRead))
+      return FailNull(parameter.name);
   if (workspace_size == nullptr) return FailNull("workspaceSize");
   if (executor == nullptr) return FailNull("executor");
 
@@ -98,8 +120,9 @@ aclnnStatus Finish(std::span<const Parameter> parameters, std::shared_ptr<Execut
     const Parameter& parameter = parameters[i];
     arguments[i].name = parameter.name;
     arguments[i].role = parameter.role;
-    if (parameter.handle == nullptr) continue;
     Argument& argument = arguments[i];
+    argument.not_read = parameter.need == Parameter::Need::kRequiredNotRead;
+    if (parameter.handle == nullptr || argument.not_read) continue;
     if (!TensorTable::Instance().With(parameter.handle, [&](const Tensor& tensor) { Describe(tensor, argument); }))
       return FailNotLive(parameter.name, "aclTensor");
   }

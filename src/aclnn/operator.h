@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "aclnn/aclnn_base.h"
 #include "aclnn/executor.h"
@@ -30,7 +31,7 @@ template <std::size_t kCount>
 using Arguments = std::span<const Argument, kCount>;
 
 struct Parameter {
-  enum class Need : std::uint8_t { kRequired, kOptional, kNotRead };
+  enum class Need : std::uint8_t { kRequired, kOptional, kNotRead, kRequiredNotRead };
 
   const char* name;
   const aclTensor* handle;
@@ -48,6 +49,10 @@ inline Parameter OptionalInput(const char* name, const aclTensor* handle) {
 inline Parameter InputNotRead(const char* name) {
   return {name, nullptr, Role::kInput, Parameter::Need::kNotRead};
 }
+// The same for a tensor that must be there: it is only compared with null. Its address may be changed, to no effect.
+inline Parameter RequiredInputNotRead(const char* name, const aclTensor* handle) {
+  return {name, handle, Role::kInput, Parameter::Need::kRequiredNotRead};
+}
 inline Parameter Output(const char* name, const aclTensor* handle) {
   return {name, handle, Role::kOutput, Parameter::Need::kRequired};
 }
@@ -62,6 +67,9 @@ Status CheckDType(const Argument& argument, std::span<const aclDataType> allowed
 Status CheckSameDType(const Argument& argument, const Argument& other);
 Status CheckFormats(std::span<const Argument> arguments);
 Status CheckRank(const Argument& argument, std::size_t least, std::size_t most);
+// After CheckRank. `whose` says where the extents come from, "that of self".
+Status CheckShape(const Argument& argument, const TensorLayout& shape, std::string_view whose);
+Status CheckOneElement(const Argument& argument);
 
 // ---- Phase 1.
 

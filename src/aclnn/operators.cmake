@@ -4,5 +4,7 @@ set(onehot_aclnn_operator_sources
   embedding_dense_backward.cpp
   executor.cpp
   meta.cpp
+  nll_loss.cpp
+  nll_loss_backward.cpp
   operator.cpp
   tensor.cpp)

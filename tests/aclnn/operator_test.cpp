@@ -116,6 +116,31 @@ TEST(Operator, AddressesCountAbsentTensors) {
   EXPECT_THAT(out, ElementsAre(7, 8, 5, 6, 7, 8));
 }
 
+// They are compared with null and with nothing else, and clients that set the addresses of all tensors may go on.
+TEST(Operator, RequiredTensorsThatAreNotReadOnlyHaveToBeThere) {
+  Gather gather;
+  const auto prepare = [&](const aclTensor* unread) {
+    return GetWorkspaceSize(kEverywhere,
+                            {Input("weight", gather.weight_tensor), RequiredInputNotRead("unread", unread),
+                             Input("indices", gather.indices_tensor), Output("out", gather.out_tensor)},
+                            &gather.size, &gather.executor, [](Arguments<4> arguments, Product) -> Result<Plan> {
+                              EXPECT_FALSE(arguments[1].given);
+                              return onehot::Prepare(Embedding{.weight = arguments[0].view(),
+                                                               .indices = arguments[2].view(),
+                                                               .out = arguments[3].view()});
+                            });
+  };
+  TakeMessage();
+  EXPECT_EQ(prepare(nullptr), ACLNN_ERR_PARAM_NULLPTR);
+  EXPECT_EQ(TakeMessage(), "unread: must not be null");
+  ASSERT_EQ(prepare(reinterpret_cast<aclTensor*>(&gather)), ACLNN_SUCCESS);
+  EXPECT_EQ(aclSetTensorAddr(gather.executor, 1, gather.out_tensor, nullptr), ACLNN_SUCCESS);
+  EXPECT_EQ(aclSetInputTensorAddr(gather.executor, 1, gather.out_tensor, &gather), ACLNN_SUCCESS);
+  EXPECT_EQ(aclSetInputTensorAddr(gather.executor, 3, gather.out_tensor, &gather), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_EQ(gather.Run(), ACLNN_SUCCESS);
+  gather.ExpectDone();
+}
+
 TEST(Operator, IsOfferedOnItsProductsOnly) {
   for (const char* soc : {"Ascend910B", "Ascend910_93"}) {
     const ScopedEnv env("ONEHOT_SOC", soc);

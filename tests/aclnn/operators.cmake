@@ -4,6 +4,7 @@ onehot_test(aclnn_operators_test LIBS onehot_aclnn OpenMP::OpenMP_CXX SOURCES
   aclnn/embedding_dense_backward_test.cpp
   aclnn/embedding_test.cpp
   aclnn/executor_test.cpp
-  aclnn/meta_test.cpp)
+  aclnn/meta_test.cpp
+  aclnn/nll_loss_test.cpp)
 # The glue between the two phases, on an operator of the test's own.
 onehot_test(aclnn_operator_internal_test LIBS onehot_aclnn_objects SOURCES aclnn/operator_test.cpp)
