@@ -14,12 +14,13 @@ import sys
 import time
 
 import common
+import cross_entropy
 import embedding
 import losses
 import nll_loss
 import report
 
-TABLES = {**embedding.TABLES, **nll_loss.TABLES}
+TABLES = {**embedding.TABLES, **nll_loss.TABLES, **cross_entropy.TABLES}
 FILTERS = ["n", "v", "d", "dist", "c", "labels", "target", "reduction", "dtype"]
 
 

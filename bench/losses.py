@@ -182,7 +182,7 @@ def beside(record, prefix, side):
 def case_name(record):
     shape = Shape(*(record[name] for name in "CNHW"))
     words = [record["dtype"], f"C {shape.C}", str(shape)]
-    words += [record[name] for name in ("labels", "targets", "reduction") if name in record]
+    words += [record[name] for name in ("labels", "targets", "reduction", "pass") if name in record]
     return " ".join(words) + f", {record['threads']} thread{'s' * (record['threads'] > 1)}"
 
 
@@ -190,24 +190,24 @@ class Lines:
     """A table whose lines come as they are measured: what the case is, then for each number of threads the time, the
     rate, the share of the ceiling, and how many times as long the others take."""
 
-    def __init__(self, threads, others):
-        self.others = others
+    def __init__(self, threads, others, columns=("labels", "targets", "reduction")):
+        self.others, self.columns = others, columns
         self.side = " |{:>8} {:>6} {:>5}" + " {:>8}" * len(others)
-        blank = " " * len(self.case({}))
+        blank = " " * len(self.case(None))
         width = len(self.side.format(*[""] * (3 + len(others))))
         print(blank + "".join(f" | {t} thread{'s' * (t > 1)}".ljust(width) for t in threads))
         print(self.case(None) + "".join(self.side.format("ms", "GB/s", "%ceil", *others) for _ in threads)
               + (" | speedup (ceiling)" if len(threads) > 1 else ""))
 
-    @staticmethod
-    def case(record):
-        form = "{:5} {:>5} {:>15} {:7} {:7} {:9} {:>7}"
-        if not record:
-            return form.format(*("dtype", "C", "positions", "labels", "targets", "reduction", "MB") if record is None
-                               else [""] * 7)
-        return form.format(record["dtype"], record["C"], str(Shape(*(record[name] for name in "CNHW"))),
-                           *(record.get(name, "") for name in ("labels", "targets", "reduction")),
-                           f"{(record['bytes_read'] + record['bytes_data'] + record['bytes_zero']) / 1e6:.1f}")
+    def case(self, record):
+        """None: the names of the columns."""
+        if record is None:
+            cells = ["dtype", "C", "positions", *self.columns, "MB"]
+        else:
+            moved = record["bytes_read"] + record["bytes_data"] + record["bytes_zero"]
+            cells = [record["dtype"], record["C"], str(Shape(*(record[name] for name in "CNHW"))),
+                     *(record[name] for name in self.columns), f"{moved / 1e6:.1f}"]
+        return ("{:5} {:>5} {:>15}" + " {:9}" * len(self.columns) + " {:>7}").format(*cells)
 
     def add(self, records):
         """The records of one case, by threads."""
@@ -226,7 +226,7 @@ class Lines:
 def groups(records):
     """[(title, records)]"""
     found = [("all", records)]
-    for key, form in [("threads", "{} thread(s)"), ("dtype", "{}"), ("C", "C = {}"), ("labels", "{}"),
+    for key, form in [("threads", "threads: {}"), ("dtype", "{}"), ("C", "C = {}"), ("labels", "{}"),
                       ("targets", "{}"), ("reduction", "{}")]:
         found += [(form.format(value), [r for r in records if r.get(key) == value])
                   for value in dict.fromkeys(r[key] for r in records if key in r)]

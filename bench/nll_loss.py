@@ -19,8 +19,8 @@ def target_types(options, shape):
 
 
 def bar(record):
-    """Per cent of the ceiling that the gradient is to reach. Where lines of zeros are cheaper than others, the ceiling is
-    one of zeros, which nothing that computes reaches."""
+    """Per cent of the ceiling that the gradient is to reach. Where lines of zeros are cheaper than others, the ceiling
+    is one of zeros, which nothing that computes reaches."""
     if not record["H"]:
         return 80
     cheap = record["NT_zero_GB_per_s"] > 1.5 * record["NT_store_GB_per_s"]
@@ -35,8 +35,8 @@ def same(bench, ours, theirs):
 
 
 class Gradient:
-    """The sides of one gradient: ours and memset and scatter for each type of targets, PyTorch for i64, which is the only
-    one that its 2-D operator takes."""
+    """The sides of one gradient: ours and memset and scatter for each type of targets, PyTorch for i64, which is the
+    only one that its 2-D operator takes."""
 
     def __init__(self, bench, memory, dtype, shape, kind, reduction, channels_last=False):
         self.bench, self.memory, self.dtype, self.shape = bench, memory, dtype, shape
@@ -266,9 +266,9 @@ def forward(bench):
     if not cases:
         return
     memory = losses.Memory(bench, input=max(s.elements for s in cases) * max(d.size for d in dtypes))
-    print("\nNLL loss, 2-D, mean. MB and GB/s by the targets and the lines of input that hold an element of a target's\n"
-          "class; %ceil of the time that they take at the rate of reading memory in order (c: all of it fits the last\n"
-          "cache); PyTorch: its time over ours, with targets in i64.\n")
+    print("\nNLL loss, 2-D, mean. MB and GB/s by the targets and the lines of input that hold an element of a\n"
+          "target's class; %ceil of the time that they take at the rate of reading memory in order (c: all of it\n"
+          "fits the last cache); PyTorch: its time over ours, with targets in i64.\n")
     lines, records = Lines(bench.threads, ["PyTorch"]), []
     for dtype in dtypes:
         losses.pattern(memory.input, dtype)

@@ -53,7 +53,7 @@ def pyplot():
     return matplotlib.pyplot
 
 
-COLOURS = ["#999999", "#cc79a7", "#0072b2", "#e69f00", "#009e73", "#d55e00"]
+COLOURS = ["#000000", "#f0e442", "#56b4e9", "#999999", "#cc79a7", "#0072b2", "#e69f00", "#009e73", "#d55e00"]
 
 
 def plot(records, path, title, colour, ratio, levels, wanted):
