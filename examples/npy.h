@@ -65,25 +65,40 @@ end:
   return false;
 }
 
-/* Writes a matrix of floats, header and all as NumPy would. */
-static inline bool NpyWrite(const char* path, const float* data, int64_t rows, int64_t columns) {
+/* Writes an array of type `descr` with elements of `element` bytes, header and all as NumPy would. */
+static inline bool NpyWriteArray(const char* path, const char* descr, size_t element, int rank, const int64_t* dims,
+                                 const void* data) {
   char header[128]; /* magic, version and length (10 bytes), then text that ends on a multiple of 64 */
-  const size_t count = (size_t)rows * (size_t)columns;
+  size_t count = 1;
   memset(header, ' ', sizeof header);
   memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10); /* 0x76 = 128 - 10 */
-  const int text =
-      snprintf(header + 10, sizeof header - 10,
-               "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %" PRId64 "), }", rows, columns);
-  header[10 + text] = ' ';
+  int end = 10 + snprintf(header + 10, sizeof header - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+  for (int k = 0; k < rank && end < (int)sizeof header; ++k) {
+    count *= (size_t)dims[k];
+    end += snprintf(header + end, sizeof header - (size_t)end, k + 1 < rank || rank == 1 ? "%" PRId64 ", " : "%" PRId64,
+                    dims[k]);
+  }
+  if (end < (int)sizeof header) end += snprintf(header + end, sizeof header - (size_t)end, "), }");
+  if (end >= (int)sizeof header) {
+    fprintf(stderr, "%s: the header has no room for %d extents\n", path, rank);
+    return false;
+  }
+  header[end] = ' ';
   header[sizeof header - 1] = '\n';
   FILE* file = fopen(path, "wb");
   if (file != NULL) {
     const bool written =
-        fwrite(header, 1, sizeof header, file) == sizeof header && fwrite(data, sizeof(float), count, file) == count;
+        fwrite(header, 1, sizeof header, file) == sizeof header && fwrite(data, element, count, file) == count;
     if (fclose(file) == 0 && written) return true;
   }
   perror(path);
   return false;
+}
+
+/* Writes a matrix of floats. */
+static inline bool NpyWrite(const char* path, const float* data, int64_t rows, int64_t columns) {
+  const int64_t dims[2] = {rows, columns};
+  return NpyWriteArray(path, "<f4", sizeof(float), 2, dims, data);
 }
 
 #endif /* EXAMPLES_NPY_H_ */
