@@ -73,13 +73,19 @@ TEST(Operator, OptionalTensorsMayBeAbsent) {
 
 TEST(Operator, OptionalTensorsAreCheckedWhereTheyAreGiven) {
   Gather call;
-  const LiveTensor bias({2}, ACL_FLOAT, nullptr), two_axes({2, 1}, ACL_FLOAT, nullptr), ints({2}, ACL_INT32, nullptr);
+  float data[2] = {};
+  const LiveTensor bias({2}, ACL_FLOAT, data), two_axes({2, 1}, ACL_FLOAT, data), ints({2}, ACL_INT32, data);
+  const LiveTensor without_data({2}, ACL_FLOAT, nullptr);
   LiveTensor dead({2}, ACL_FLOAT, nullptr);
   call.bias = bias;
   ASSERT_EQ(call.Prepare(), ACLNN_SUCCESS);
   EXPECT_TRUE(call.given[2]);
-  EXPECT_EQ(call.Run(), ACLNN_SUCCESS);  // its data is not read by this one
+  EXPECT_EQ(call.Run(), ACLNN_SUCCESS);
   TakeMessage();
+  call.bias = without_data;
+  ASSERT_EQ(call.Prepare(), ACLNN_SUCCESS);
+  EXPECT_EQ(call.Run(), ACLNN_ERR_PARAM_INVALID);  // though this one does not read it
+  EXPECT_EQ(TakeMessage(), "bias: data must not be null");
   call.bias = two_axes;
   EXPECT_EQ(call.Prepare(), ACLNN_ERR_PARAM_INVALID);
   EXPECT_EQ(TakeMessage(), "bias: rank must be 1, is 2");
@@ -120,15 +126,15 @@ TEST(Operator, AddressesCountAbsentTensors) {
 TEST(Operator, RequiredTensorsThatAreNotReadOnlyHaveToBeThere) {
   Gather gather;
   const auto prepare = [&](const aclTensor* unread) {
-    return GetWorkspaceSize(kEverywhere,
-                            {Input("weight", gather.weight_tensor), RequiredInputNotRead("unread", unread),
-                             Input("indices", gather.indices_tensor), Output("out", gather.out_tensor)},
-                            &gather.size, &gather.executor, [](Arguments<4> arguments, Product) -> Result<Plan> {
-                              EXPECT_FALSE(arguments[1].given);
-                              return onehot::Prepare(Embedding{.weight = arguments[0].view(),
-                                                               .indices = arguments[2].view(),
-                                                               .out = arguments[3].view()});
-                            });
+    return GetWorkspaceSize(
+        kEverywhere,
+        {Input("weight", gather.weight_tensor), RequiredInputNotRead("unread", unread),
+         Input("indices", gather.indices_tensor), Output("out", gather.out_tensor)},
+        &gather.size, &gather.executor, [](Arguments<4> arguments, Product) -> Result<Plan> {
+          EXPECT_FALSE(arguments[1].given);
+          return onehot::Prepare(
+              Embedding{.weight = arguments[0].view(), .indices = arguments[2].view(), .out = arguments[3].view()});
+        });
   };
   TakeMessage();
   EXPECT_EQ(prepare(nullptr), ACLNN_ERR_PARAM_NULLPTR);
