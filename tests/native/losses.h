@@ -59,8 +59,9 @@ Dims Reversed(Dims strides, unsigned axes);
 
 // ---- results
 
-// The elements of `got`, row-major, against those bits; any NaN is as good as any other. Says where the first
-// difference is, by its coordinates, and how many there are.
+// The elements of `got`, row-major, against those bits. Any quiet NaN is as good as any other; a signalling one, which no
+// arithmetic gives, was there before and must be that one. Says where the first difference is, by its coordinates, and
+// how many there are.
 ::testing::AssertionResult SameBits(const Tensor& got, const std::vector<std::byte>& want);
 
 // A signalling NaN in every element, each with a payload of its own: no arithmetic leaves one as it was.

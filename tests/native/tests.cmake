@@ -8,12 +8,24 @@ onehot_test(native LIBS onehot_objects SOURCES
   native/bad_data_test.cpp
   native/big_test.cpp
   native/cases.cpp
+  native/cross_entropy_cases.cpp
+  native/cross_entropy_errors_test.cpp
+  native/cross_entropy_gradient_test.cpp
+  native/cross_entropy_layout_test.cpp
+  native/cross_entropy_oracle.cpp
+  native/cross_entropy_oracle_test.cpp
+  native/cross_entropy_run_test.cpp
+  native/cross_entropy_sizes_test.cpp
+  native/cross_entropy_special_test.cpp
   native/data.cpp
   native/dtype_test.cpp
   native/embedding_test.cpp
   native/errors_test.cpp
   native/layout_test.cpp
   native/losses.cpp
+  native/nll_cases.cpp
+  native/nll_oracle.cpp
+  native/nll_oracle_test.cpp
   native/oracle.cpp
   native/oracle_test.cpp
   native/properties_test.cpp
