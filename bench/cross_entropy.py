@@ -12,6 +12,7 @@ MEAN = REDUCTIONS.index("mean")
 
 # The gradient of the loss: a scale as f16 needs to keep 1 / N of a probability above its smallest value.
 GRAD = 16384.0
+F16_MAX = 65504
 
 
 def bar(record):
@@ -83,13 +84,14 @@ def check(memory, dtype, shape, classes, loss, torch_step):
     size = np.abs(lse + z.max(axis=axis, keepdims=True)).max() + np.abs(z).max()
     arithmetic = (16 + shape.C / 1024) * 2.0**-24 * size
     compare("the gradient", part(memory.out), exact, (unit + arithmetic) * scale + 2.0**-25 * (dtype.name == "f16"))
-    if torch_step is None:
-        return
+    if torch_step is None or (dtype.name == "f16" and shape.positions > F16_MAX):
+        return  # PyTorch's total weight is infinite there
     # PyTorch rounds the log-probabilities to the dtype, and the loss's terms with them; its sums have longer chains.
-    theirs = torch_step.last.float().numpy()[by_class] if torch_step.last is not None else None
+    theirs = torch_step.last[by_class].float().numpy()
     coarse = 4 * (unit * (1 + size) + 8 * arithmetic)
     compare("PyTorch's gradient", theirs, exact, coarse * scale + 2.0**-24 * (dtype.name == "f16"))
-    compare("the loss, to PyTorch's", dtype.widen(loss).astype(np.float64), float(torch_step.loss), coarse * size)
+    if dtype.name != "f16":  # in which PyTorch's sum is infinite for more than some thousand positions
+        compare("the loss, to PyTorch's", dtype.widen(loss).astype(np.float64), float(torch_step.loss), coarse * size)
 
 
 def compare(what, got, exact, bound):

@@ -61,7 +61,7 @@ def dtypes(options):
     return [DType(name) for name in options.dtype or (["f32", "bf16"] if options.quick else common.DTYPES)]
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def labels(kind, shape):
     """Classes of all positions, i64.
 
@@ -82,7 +82,7 @@ def labels(kind, shape):
     return maps
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def named_lines(kind, shape, size, channels_last=False):
     """How many lines of a dense [N, C, H, W] hold the element of some position's class."""
     classes, a_line = labels(kind, shape), LINE // size

@@ -84,7 +84,8 @@ def plot(records, path, title, colour, ratio, levels, wanted):
         for level in (*levels, 100):
             axes[0][column].axhline(level, color="black", lw=0.8, ls="-" if level == 100 else ":")
         axes[0][column].set_ylim(0, highest)
-        ticks = sorted({0, 25, 50, *levels, 100, 125, 150, 175, highest})
+        ticks = sorted([x for x in (0, 25, 50, 100, 125, 150, 175, highest) if all(abs(x - y) > 5 for y in levels)]
+                       + list(levels))
         axes[0][column].set_yticks(ticks, ticks[:-1] + [f"{highest}\n+"])
         for axis in axes[:, column]:
             axis.set_xscale("log")
