@@ -237,7 +237,7 @@ TEST(EmbeddingDenseBackward, IsOfferedOnEveryProduct) {
 }
 
 TEST(EmbeddingDenseBackward, TrainingProductsHaveNoBFloat16) {
-  std::vector<std::uint16_t> grad(12, BF16(1)), out(15);
+  std::vector<std::uint16_t> grad(12, ToBF16(1)), out(15);
   Good good;
   good.call.grad = {{4, 3}, ACL_BF16, grad.data()};
   good.call.out = {{5, 3}, ACL_BF16, out.data()};

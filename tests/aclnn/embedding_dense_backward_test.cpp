@@ -79,7 +79,7 @@ TEST(EmbeddingDenseBackward, RowNamedOnceIsABitCopy) {
 TEST(EmbeddingDenseBackward, EveryGradientTypeSumsInFloat) {
   // 4096 ones on one row: a sum in 16 bits stalls at 2048 in f16 and 256 in bf16.
   for (const aclDataType dtype : {ACL_FLOAT16, ACL_BF16}) {
-    const std::uint16_t one = dtype == ACL_BF16 ? BF16(1) : aclFloatToFloat16(1);
+    const std::uint16_t one = dtype == ACL_BF16 ? ToBF16(1) : aclFloatToFloat16(1);
     std::vector<std::uint16_t> grad(4096, one), out(2, 0xFFFF);
     std::vector<std::int32_t> indices(4096, 1);
     const Call call{
@@ -89,7 +89,7 @@ TEST(EmbeddingDenseBackward, EveryGradientTypeSumsInFloat) {
     EXPECT_EQ(out[0], 0);
   }
   // bf16(.01) is .01000977, and 1000 of it 10.00977, which bf16 rounds to 10.
-  std::vector<std::uint16_t> grad(1000, BF16(.01000977f)), out(1, 0xFFFF);
+  std::vector<std::uint16_t> grad(1000, ToBF16(.01000977f)), out(1, 0xFFFF);
   std::vector<std::int64_t> indices(1000, 0);
   const Call call{
       {{1000, 1}, ACL_BF16, grad.data()}, {{1000}, ACL_INT64, indices.data()}, {{1, 1}, ACL_BF16, out.data()}, 1};

@@ -213,7 +213,7 @@ TEST(EmbeddingRefuses, BFloat16OnTrainingProducts) {
     Good good;
     good.ExpectDone();
     good.ExpectRight();
-    std::vector<std::uint16_t> weight(6, BF16(1)), out(8);
+    std::vector<std::uint16_t> weight(6, ToBF16(1)), out(8);
     good.call.weight = {{3, 2}, ACL_BF16, weight.data()};
     good.call.out = {{4, 2}, ACL_BF16, out.data()};
     EXPECT_EQ(good.call.Run().phase1, std::strcmp(soc, "Ascend910A") == 0 ? ACLNN_ERR_PARAM_INVALID : ACLNN_SUCCESS);

@@ -59,7 +59,7 @@ TEST(NllLosses, EveryFloatingType) {
         std::vector<std::uint16_t> halves(count);
         for (std::size_t k = 0; k < count; ++k) {
           const float x = static_cast<const float*>(spec.data)[k];
-          halves[k] = dtype == ACL_BF16 ? BF16(x) : aclFloatToFloat16(x);
+          halves[k] = dtype == ACL_BF16 ? ToBF16(x) : aclFloatToFloat16(x);
         }
         memory.push_back(halves);
         spec.data = memory.back().data();
@@ -480,7 +480,7 @@ TEST(NllLoss2dBackward, OffsetsBeyondThirtyTwoBits) {
   std::vector<std::uint16_t> out(static_cast<std::size_t>(kC * kW), 0xFFFF);
   std::vector<std::int32_t> target(kW, kC - 1);
   target[0] = 0;
-  std::uint16_t one = BF16(1), grad = BF16(1);
+  std::uint16_t one = ToBF16(1), grad = ToBF16(1);
   const NllCall call{&kNllLoss2dBackward,
                      {{{1}, ACL_BF16, &grad},
                       {{1, kC, 1, kW}, ACL_BF16, &one, {{0, 0, 0, 0}}},
@@ -490,9 +490,9 @@ TEST(NllLoss2dBackward, OffsetsBeyondThirtyTwoBits) {
                       {{1, kC, 1, kW}, ACL_BF16, out.data()}},
                      kSum};
   call.ExpectDone();
-  EXPECT_EQ(out[0], BF16(-1));
+  EXPECT_EQ(out[0], ToBF16(-1));
   EXPECT_EQ(out[out.size() - kW], 0);
-  EXPECT_TRUE(std::all_of(out.end() - kW + 1, out.end(), [](std::uint16_t x) { return x == BF16(-1); }));
+  EXPECT_TRUE(std::all_of(out.end() - kW + 1, out.end(), [](std::uint16_t x) { return x == ToBF16(-1); }));
   EXPECT_TRUE(std::all_of(out.begin() + 1, out.end() - kW, [](std::uint16_t x) { return x == 0; }));
 }
 

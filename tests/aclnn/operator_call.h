@@ -55,7 +55,7 @@ inline std::string TakeMessage() {
   return text == nullptr ? "" : text;
 }
 
-inline std::uint16_t BF16(float exact) {
+inline std::uint16_t ToBF16(float exact) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &exact, sizeof bits);
   return static_cast<std::uint16_t>(bits >> 16);

@@ -5,6 +5,14 @@ onehot_test(aclnn_operators_test LIBS onehot_aclnn OpenMP::OpenMP_CXX SOURCES
   aclnn/embedding_test.cpp
   aclnn/executor_test.cpp
   aclnn/meta_test.cpp
+  aclnn/nll_loss_clients_test.cpp
+  aclnn/nll_loss_refusals_test.cpp
   aclnn/nll_loss_test.cpp)
 # The glue between the two phases, on an operator of the test's own.
 onehot_test(aclnn_operator_internal_test LIBS onehot_aclnn_objects SOURCES aclnn/operator_test.cpp)
+# The C face against the native operators.
+onehot_test(aclnn_native_test LIBS onehot_aclnn onehot SOURCES
+  aclnn/nll_loss_native_test.cpp
+  native/data.cpp
+  native/tensor.cpp)
+target_include_directories(aclnn_native_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
