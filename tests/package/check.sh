@@ -97,7 +97,9 @@ check_headers() {
     printf '#include "%s"\n#include "%s"\n' "$header" "$header" |
       "$CXX" -std=c++20 -Wall -Wextra -pedantic -Werror -fsyntax-only -I. -x c++ -
   done
-  for header in aclnnop/aclnn_embedding.h aclnnop/aclnn_embedding_dense_backward.h; do
+  local operator
+  for operator in embedding embedding_dense_backward nll_loss nll_loss_backward nll_loss2d nll_loss2d_backward; do
+    header=aclnnop/aclnn_$operator.h
     [ -f "$header" ] && [ -f "${header/aclnnop/aclnnop/level2}" ] || fail "$header is not at both of its places"
   done
   # The toolkit's include/aclnn is searched too by some builds, so that headers are found without their folder.
@@ -208,7 +210,7 @@ check_dlopen() {
   # Were the extraction at fault, the list would still hold what clients need most.
   local name
   for name in aclInit aclrtMalloc aclCreateTensor aclnnInit aclDestroyAclOpExecutor aclrtGetSysParamOpt aclSetCompileopt \
-    aclnnEmbeddingDenseBackwardGetWorkspaceSize aclnnEmbeddingDenseBackward aclnnEmbeddingGetWorkspaceSize aclnnEmbedding; do
+    aclnn{EmbeddingDenseBackward,Embedding,NLLLoss,NLLLossBackward,NLLLoss2d,NLLLoss2dBackward}{GetWorkspaceSize,}; do
     grep -qx $name "$WORK/names" || fail "no header declares $name"
   done
   "$CC" -std=c99 -Wall -Wextra -Werror "$ROOT/tests/package/dlopen.c" -o "$WORK/dlopen" -ldl

@@ -6,7 +6,8 @@ import ctypes as c
 import os
 import sys
 
-FLOAT, INT64, ND = 0, 9, 2
+FLOAT, UINT8, INT64, ND = 0, 4, 9, 2
+MEAN = 1
 HUGE_FIRST, HOST_TO_DEVICE, DEVICE_TO_HOST = 0, 1, 2
 NO_PADDING = 2**64 - 1
 
@@ -30,6 +31,13 @@ phase1.argtypes = [c.c_void_p, c.c_void_p, c.c_uint64, c.c_uint64, c.c_bool, c.c
                    c.POINTER(c.c_void_p)]
 phase2 = operators.aclnnEmbeddingDenseBackward
 phase2.argtypes = [c.c_void_p, c.c_uint64, c.c_void_p, c.c_void_p]
+nll_phase1, nll_phase2 = operators.aclnnNLLLoss2dGetWorkspaceSize, operators.aclnnNLLLoss2d
+nll_phase1.argtypes = [c.c_void_p] * 3 + [c.c_int64] * 2 + [c.c_void_p] * 2 + [c.POINTER(c.c_uint64), c.POINTER(c.c_void_p)]
+nll_phase2.argtypes = phase2.argtypes
+nll_backward_phase1 = operators.aclnnNLLLoss2dBackwardGetWorkspaceSize
+nll_backward_phase1.argtypes = [c.c_void_p] * 4 + nll_phase1.argtypes[3:]
+nll_backward_phase2 = operators.aclnnNLLLoss2dBackward
+nll_backward_phase2.argtypes = phase2.argtypes
 
 
 def check(status):
@@ -52,6 +60,33 @@ def tensor(address, dtype, *dims):
     return handle
 
 
+def run(get_workspace_size, launch, *arguments):
+    """Both phases on a stream of their own."""
+    stream, executor, workspace, size = c.c_void_p(), c.c_void_p(), c.c_void_p(), c.c_uint64()
+    check(runtime.aclrtCreateStream(c.byref(stream)))
+    check(get_workspace_size(*arguments, c.byref(size), c.byref(executor)))
+    if size.value:
+        check(runtime.aclrtMalloc(c.byref(workspace), size, HUGE_FIRST))
+    check(launch(workspace, size, executor, stream))
+    check(runtime.aclrtSynchronizeStream(stream))
+    if size.value:
+        check(runtime.aclrtFree(workspace))
+    check(runtime.aclrtDestroyStream(stream))
+
+
+def floats(address, count):
+    host = (c.c_float * count)()
+    check(runtime.aclrtMemcpy(host, c.sizeof(host), address, c.sizeof(host), DEVICE_TO_HOST))
+    return list(host)
+
+
+def release(tensors, memory):
+    for handle in tensors:
+        meta.aclDestroyTensor(handle)
+    for address in memory:
+        check(runtime.aclrtFree(address))
+
+
 def embedding_gradient(grad, indices, rows, padding=NO_PADDING, by_frequency=False):
     """Out, as a list of rows, of gradient rows `grad` at `indices` of a table with `rows` rows."""
     width = len(grad[0])
@@ -66,22 +101,41 @@ def embedding_gradient(grad, indices, rows, padding=NO_PADDING, by_frequency=Fal
         tensor(memory[1], INT64, len(indices)),
         tensor(memory[2], FLOAT, rows, width),
     ]
-    stream, executor, workspace, size = c.c_void_p(), c.c_void_p(), c.c_void_p(), c.c_uint64()
-    check(runtime.aclrtCreateStream(c.byref(stream)))
-    check(phase1(tensors[0], tensors[1], rows, padding, by_frequency, tensors[2], c.byref(size), c.byref(executor)))
-    if size.value:
-        check(runtime.aclrtMalloc(c.byref(workspace), size, HUGE_FIRST))
-        memory.append(workspace)
-    check(phase2(workspace, size, executor, stream))
-    check(runtime.aclrtSynchronizeStream(stream))
-    out = (c.c_float * (rows * width))()
-    check(runtime.aclrtMemcpy(out, c.sizeof(out), memory[2], c.sizeof(out), DEVICE_TO_HOST))
-    for handle in tensors:
-        meta.aclDestroyTensor(handle)
-    for address in memory:
-        check(runtime.aclrtFree(address))
-    check(runtime.aclrtDestroyStream(stream))
-    return [list(out[k * width:(k + 1) * width]) for k in range(rows)]
+    run(phase1, phase2, tensors[0], tensors[1], rows, padding, by_frequency, tensors[2])
+    out = floats(memory[2], rows * width)
+    release(tensors, memory)
+    return [out[k * width:(k + 1) * width] for k in range(rows)]
+
+
+def picture_loss_gradient(labels, weight, no_label):
+    """The total weight of a row of pixels with `labels`, and the gradient of their mean loss, one row for each class."""
+    pixels, classes = len(labels), len(weight)
+    nan = float("nan")
+    memory = [
+        device_copy((c.c_float * (classes * pixels))(*[-1.0] * (classes * pixels))),
+        device_copy((c.c_uint8 * pixels)(*labels)),
+        device_copy((c.c_float * classes)(*weight)),
+        device_copy((c.c_float * 1)(nan)),
+        device_copy((c.c_float * 1)(nan)),
+        device_copy((c.c_float * 1)(1.0)),
+        device_copy((c.c_float * (classes * pixels))(*[nan] * (classes * pixels))),
+    ]
+    tensors = log_probability, target, class_weight, loss, total_weight, loss_gradient, out = [
+        tensor(memory[0], FLOAT, 1, classes, 1, pixels),
+        tensor(memory[1], UINT8, 1, 1, pixels),
+        tensor(memory[2], FLOAT, classes),
+        tensor(memory[3], FLOAT),
+        tensor(memory[4], FLOAT),
+        tensor(memory[5], FLOAT),
+        tensor(memory[6], FLOAT, 1, classes, 1, pixels),
+    ]
+    run(nll_phase1, nll_phase2, log_probability, target, class_weight, MEAN, no_label, loss, total_weight)
+    run(nll_backward_phase1, nll_backward_phase2, loss_gradient, log_probability, target, class_weight, MEAN, no_label,
+        total_weight, out)
+    gradient = floats(memory[6], classes * pixels)
+    total = floats(memory[4], 1)[0]
+    release(tensors, memory)
+    return total, [gradient[k * pixels:(k + 1) * pixels] for k in range(classes)]
 
 
 def expect(got, want):
@@ -104,6 +158,9 @@ except RuntimeError as error:
         raise
 else:
     raise AssertionError("index 3 of a table with 3 rows was taken")
+# Weights 1, 2, 5 of labels 0, 2 and 1 are 8 together; the third pixel has no label.
+expect(picture_loss_gradient([0, 2, 255, 1], [1, 2, 5], 255),
+       (8, [[-1 / 8, 0, 0, 0], [0, 0, 0, -2 / 8], [0, -5 / 8, 0, 0]]))
 check(runtime.aclrtResetDevice(0))
 check(runtime.aclFinalize())
 print("passed")
