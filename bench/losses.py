@@ -239,7 +239,9 @@ def summary(title, records, others, bar=None):
     """`bar`: the share of the ceiling, by class count, below which a case is listed; None to leave that out."""
     if not records:
         return
-    print(f"\nSummary of {title}")
+    others = [other for other in others if any(f"{other}_ratio" in r for r in records)]
+    used = dict.fromkeys(f"{r['implementation']} ({r['instruction_set']})" for r in records)
+    print(f"\nSummary of {title}, by {', '.join(used)}")
     table = [["", "cases", "% of ceiling: median", "worst"] + (["under the bar"] if bar else [])
              + [cell for other in others for cell in (f"{other} / ours: median", "worst", "losses")]]
     for name, group in groups(records):

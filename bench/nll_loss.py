@@ -46,9 +46,8 @@ class Gradient:
         none = reduction == "none"
         self.grad = losses.values(dtype, shape.target_dims) if none else one(GRAD)
         self.total_weight = one(TOTAL_WEIGHT)
-        self.scattered = -self.grad if none else one(-GRAD / TOTAL_WEIGHT)
-        if none and dtype.name == "bf16":
-            self.scattered = self.grad ^ np.uint16(0x8000)
+        value = dtype.widen(self.grad) / (TOTAL_WEIGHT if reduction == "mean" else 1)
+        self.scattered = dtype.cast(-value)
         self.lines = losses.named_lines(kind, shape, dtype.size, channels_last)
         self.arrays = []  # of targets, which plans point to
 
@@ -106,6 +105,15 @@ class Gradient:
             self.bench.native.timed_run(plan, max(self.bench.threads))
             if not same(self.bench, out, other):
                 raise RuntimeError("the gradient is not what memset and scatter give")
+
+    def check_channels_last(self, plan):
+        """The values at the classes, and nothing else that is not 0."""
+        self.bench.native.dirty(self.memory.out.address, self.out_bytes, 0, max(self.bench.threads))
+        self.bench.native.timed_run(plan, max(self.bench.threads))
+        out = self.memory.out.array(self.dtype.storage, (self.shape.positions, self.shape.C))
+        named = out[np.arange(self.shape.positions), losses.labels(self.kind, self.shape).reshape(-1)]
+        if not (named == self.scattered.reshape(-1)).all() or np.count_nonzero(out) != self.shape.positions:
+            raise RuntimeError("the gradient in channels_last memory is wrong")
 
 
 def gradient_case(bench, memory, dtype, shape, kind, reduction, targets, threads):
@@ -195,6 +203,8 @@ def backward_channels_last(bench):
                     dense_case = Gradient(bench, memory, dtype, shape, kind, "mean")
                     (plan, side), (dense_plan, dense) = case.ours("i64", threads), dense_case.ours("i64", threads)
                     race([side, dense])
+                    if threads == bench.threads[-1]:
+                        case.check_channels_last(plan)
                     found.append(losses.record(bench, "nll_loss_backward_channels_last", dtype, shape, threads, side,
                                                case.moved("i64"), plan, labels=kind, targets="i64", reduction="mean"))
                     losses.beside(found[-1], "NCHW", dense)
