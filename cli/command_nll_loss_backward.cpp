@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "cli/array.h"
 #include "cli/command.h"
@@ -43,6 +45,24 @@ TensorLayout OutLayout(const Options& options, const InputArray& target, const I
   throw Failure(Exit::kUsage, "--like, --num-classes or --accumulate is required: classes cannot be counted otherwise");
 }
 
+// ONEHOT_FORCE names an implementation of the command's own operator: while this lives, others are not held to it.
+class Unforced {
+ public:
+  Unforced() {
+    if (const char* value = std::getenv(kVariable)) forced_ = value;
+    ::unsetenv(kVariable);
+  }
+  Unforced(const Unforced&) = delete;
+  Unforced& operator=(const Unforced&) = delete;
+  ~Unforced() {
+    if (forced_) ::setenv(kVariable, forced_->c_str(), 1);
+  }
+
+ private:
+  static constexpr const char* kVariable = "ONEHOT_FORCE";
+  std::optional<std::string> forced_;
+};
+
 // D as NllLoss defines it, from the targets alone: one zero stands for every log-probability.
 double TotalWeight(const NllLossBackward& problem, const RunFlags& flags) {
   if (problem.target.rank == kMaxRank)
@@ -62,7 +82,10 @@ double TotalWeight(const NllLossBackward& problem, const RunFlags& flags) {
   forward.ignore_index = problem.ignore_index;
   forward.loss = TensorView(&loss, DType::kF64, {});
   forward.total_weight = TensorView(&total_weight, DType::kF64, {});
-  const Result<Plan> plan = Prepare(forward);
+  const Result<Plan> plan = [&forward] {
+    const Unforced unforced;
+    return Prepare(forward);
+  }();
   ThrowIfBad(plan.status());
   RunPlan("total weight", *plan, flags);
   return total_weight;

@@ -174,10 +174,14 @@ class CrossEntropy(CrossEntropyCase):
         x, y = logits(3, 17, 40, 11), targets(3, 40, 11, classes=17, ignored=-100)
         want = self.forward(x, y)
         self.check_forward(want, x, y)
-        for threads in (1, 2, 7):
-            got = self.forward(x, y, "--threads", threads)
+        names = [part for output in OUTPUTS for part in ("--" + output, output + ".out")]
+        first = {}
+        for way in self.each_way_to_run("cross_entropy", "cross-entropy", "--input", "x.npy", "--target", "y.npy",
+                                        *names):
+            got = {output: np.load(output + ".out") for output in OUTPUTS}
+            self.check_forward(got, x, y)
             for output in OUTPUTS:
-                self.equal(got[output], want[output])
+                self.equal(got[output], first.setdefault(way, got)[output])
 
 
 class CrossEntropyBackward(CrossEntropyCase):
@@ -247,9 +251,14 @@ class CrossEntropyBackward(CrossEntropyCase):
     def test_lse(self):
         x, y = logits(6, 5, 3), targets(6, 3, classes=5, ignored=-100)
         self.forward(x, y)
-        want = self.backward(x, y)
         self.check(x, y, "--lse", "lse.out")
-        self.equal(self.backward(x, y, "--lse", "lse.out"), want)
+        # It is read: probabilities scale with it.
+        self.save("lse.out", np.load("lse.out") + np.float32(np.log(2)))
+        p = Positions(x, y)
+        halves = p.classes_back(np.where(p.live[..., None], -.5 / p.D * np.exp(p.x - cross_entropy(
+            x, y)["lse"][..., None]), 0.0))
+        want = cross_entropy_backward(x, y, 1.0)
+        self.within(self.backward(x, y, "--lse", "lse.out"), want + halves, Bounds(x, y, "<f4").gradient(want, 1.0))
 
     def test_dtypes(self):
         x, y = logits(6, 5, 3), targets(6, 3, classes=5, ignored=-100)
@@ -269,11 +278,16 @@ class CrossEntropyBackward(CrossEntropyCase):
         self.equal(self.backward(logits(2, 3), np.array([-100, -100])), np.zeros((2, 3)))
         self.equal(self.backward(logits(0, 3), np.zeros(0, np.int64)), np.zeros((0, 3)))
 
-    def test_threads(self):
+    def test_implementations_and_threads(self):
         x, y = logits(3, 17, 40, 11), targets(3, 40, 11, classes=17, ignored=-100)
-        want = self.backward(x, y)
-        for threads in (1, 2, 7):
-            self.equal(self.backward(x, y, "--threads", threads), want)
+        self.check(x, y)
+        want = cross_entropy_backward(x, y, 1.0)
+        first = {}
+        for way in self.each_way_to_run("cross_entropy_backward", "cross-entropy-backward", "--input", "x.npy",
+                                        "--target", "y.npy", "--out", "o.npy"):
+            got = np.load("o.npy")
+            self.within(got, want, Bounds(x, y, "<f4").gradient(want, 1.0))
+            self.equal(got, first.setdefault(way, got))
 
 
 class CrossEntropyRefusals(LossCase):

@@ -1,6 +1,8 @@
 """Definitions of the losses in double, as the headers of the library write them, and what their tests share."""
+import re
+
 import numpy as np
-from case import Case, bf16_bits, from_bf16
+from case import DONE, USAGE, Case, bf16_bits, from_bf16
 
 REDUCTIONS = ("none", "mean", "sum")
 FLOATS = ("<f4", ">f4", "<f8", ">f8", "<f2", ">f2", "bf16")
@@ -169,6 +171,17 @@ def command_line(options):
 
 
 class LossCase(Case):
+    def each_way_to_run(self, operator, *command):
+        """Runs the command with every implementation that takes its problem, and thread counts; yields after each."""
+        names = re.search(rf"\n +{operator} +(.*)\n", self.ok("info"))[1].split(", ")
+        for name in names:
+            for threads in (1, 2, 7):
+                done = self.run_onehot(*command, "--threads", threads, env={"ONEHOT_FORCE": name})
+                if done.returncode == USAGE and "refuses this" in done.stderr and name != "ref":
+                    break
+                self.assertEqual((done.returncode, done.stderr), (DONE, ""), name)
+                yield name
+
     def save_arrays(self, options):
         for name, value in options.items():
             if isinstance(value, np.ndarray):

@@ -131,9 +131,8 @@ class NllLoss(NllCase):
         for reduction in REDUCTIONS:
             want = nll_loss(x, y, reduction=reduction)[0].astype(np.float32)
             self.equal(self.loss(x, y, reduction=reduction)[0], want)
-            for threads in (1, 2, 7):
-                self.ok("nll-loss", "--input", "x.npy", "--target", "y.npy", "--out", "l.npy", "--reduction", reduction,
-                        "--threads", threads, env={"ONEHOT_FORCE": "ref"} if threads == 7 else {})
+            for _ in self.each_way_to_run("nll_loss", "nll-loss", "--input", "x.npy", "--target", "y.npy", "--out",
+                                          "l.npy", "--reduction", reduction):
                 self.equal(np.load("l.npy"), want)
 
 
@@ -264,11 +263,14 @@ class NllLossBackward(NllCase):
         # The largest of all children so far, in KiB.
         self.assertLess(1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, os.path.getsize("like.npy") / 2)
 
-    def test_threads(self):
+    def test_implementations_and_threads(self):
+        # One that is forced is an implementation of the gradient, though the total weight is computed as well.
         y = targets(3, 40, 41, classes=17, ignored=-100)
         want = nll_loss_backward(np.zeros((3, 17, 40, 41)), y)[0]
-        for threads in (1, 2, 7):
-            self.equal(self.backward(y, "--num-classes", 17, "--threads", threads), want)
+        self.equal(self.backward(y, "--num-classes", 17), want)
+        for _ in self.each_way_to_run("nll_loss_backward", "nll-loss-backward", "--target", "y.npy", "--num-classes",
+                                      17, "--out", "o.npy"):
+            self.equal(np.load("o.npy"), want)
 
 
 class NllRefusals(LossCase):
