@@ -1,46 +1,15 @@
 // Sizes above 2^31. What needs no memory of that size runs always; the rest where ONEHOT_BIG_TESTS=1 is set.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "tests/native/cases.h"
+#include "tests/native/reserved.h"
 
 namespace onehot::test {
 namespace {
-
-// Address space of which only the pages that are touched take memory. Zero at first.
-class Reserved {
- public:
-  explicit Reserved(std::size_t bytes) : bytes_(bytes) {
-    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
-  ~Reserved() {
-    if (ok()) munmap(data_, bytes_);
-  }
-  Reserved(const Reserved&) = delete;
-  Reserved& operator=(const Reserved&) = delete;
-  bool ok() const { return data_ != MAP_FAILED; }
-  template <class T>
-  T* as() {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  std::size_t bytes_;
-  void* data_;
-};
-
-TensorLayout Layout(DType dtype, const Dims& dims, const Dims& strides) {
-  TensorLayout layout;
-  layout.dtype = dtype;
-  layout.rank = static_cast<int>(dims.size());
-  for (std::size_t axis = 0; axis < dims.size(); ++axis)
-    layout.dims[axis] = dims[axis], layout.strides[axis] = strides[axis];
-  return layout;
-}
 
 // Rows 2^29 elements apart: the offsets of row 7 pass 2^31 elements and 2^33 bytes.
 constexpr std::int64_t kFar = std::int64_t{1} << 29;
@@ -53,9 +22,9 @@ TEST(Big, OffsetsAbove32Bits) {
     indices.as<std::int64_t>()[i * kFar] = 7 - i;
   }
   EmbeddingBackward op;
-  op.grad = ConstTensorView(grad.as<float>(), Layout(DType::kF32, {8, 5}, {kFar, 1}));
-  op.indices = ConstTensorView(indices.as<std::int64_t>(), Layout(DType::kI64, {8}, {kFar}));
-  op.out = TensorView(out.as<float>(), Layout(DType::kF32, {8, 5}, {kFar, 1}));
+  op.grad = ConstTensorView(grad.as<float>(), LayoutOf(DType::kF32, {8, 5}, {kFar, 1}));
+  op.indices = ConstTensorView(indices.as<std::int64_t>(), LayoutOf(DType::kI64, {8}, {kFar}));
+  op.out = TensorView(out.as<float>(), LayoutOf(DType::kF32, {8, 5}, {kFar, 1}));
   for (const Target& target : Targets<EmbeddingBackward>()) {
     SCOPED_TRACE(target.name());
     for (std::int64_t v = 0; v < 8; ++v) out.as<float>()[v * kFar] = -1;
@@ -85,9 +54,9 @@ TEST(Big, ColumnOffsetsAbove32Bits) {
   for (std::int64_t i = 0; i < 4; ++i)
     for (std::int64_t c = 0; c < 8; ++c) grad.as<float>()[i + c * kFar] = static_cast<float>(10 * i + c);
   EmbeddingBackward op;
-  op.grad = ConstTensorView(grad.as<float>(), Layout(DType::kF32, {4, 8}, {1, kFar}));
+  op.grad = ConstTensorView(grad.as<float>(), LayoutOf(DType::kF32, {4, 8}, {1, kFar}));
   op.indices = indices.view();
-  op.out = TensorView(out.as<float>(), Layout(DType::kF32, {3, 8}, {1, kFar}));
+  op.out = TensorView(out.as<float>(), LayoutOf(DType::kF32, {3, 8}, {1, kFar}));
   for (const Target& target : Targets<EmbeddingBackward>()) {
     SCOPED_TRACE(target.name());
     for (std::int64_t c = 0; c < 8; ++c) out.as<float>()[c * kFar] = -1;
@@ -148,8 +117,8 @@ TEST(Big, PositionsAbove31Bits) {
   const std::uint8_t row = 1;
   Tensor out(DType::kF32, {2, 1}), counts(DType::kI64, {2});
   EmbeddingBackward op;
-  op.grad = ConstTensorView(&one, Layout(DType::kF32, {N, 1}, {0, 0}));
-  op.indices = ConstTensorView(&row, Layout(DType::kU8, {N}, {0}));
+  op.grad = ConstTensorView(&one, LayoutOf(DType::kF32, {N, 1}, {0, 0}));
+  op.indices = ConstTensorView(&row, LayoutOf(DType::kU8, {N}, {0}));
   op.out = out.view();
   op.counts = counts.view();
   Result<Plan> plan = PrepareOn(Targets<EmbeddingBackward>().front(), op);
@@ -172,7 +141,7 @@ TEST(Big, BadPositionAbove31Bits) {
   const float one = 1;
   Tensor out(DType::kF32, {2, 1});
   EmbeddingBackward op;
-  op.grad = ConstTensorView(&one, Layout(DType::kF32, {N, 1}, {0, 0}));
+  op.grad = ConstTensorView(&one, LayoutOf(DType::kF32, {N, 1}, {0, 0}));
   op.indices = ConstTensorView(indices.as<void>(), DType::kU8, {N});
   op.out = out.view();
   Result<Plan> plan = PrepareOn(Targets<EmbeddingBackward>().front(), op);

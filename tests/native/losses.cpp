@@ -95,10 +95,12 @@ std::vector<std::int64_t> BlockyTargets(std::int64_t N, std::int64_t C, std::uin
 
 void Ignore(std::vector<std::int64_t>& targets, std::int64_t ignore_index, double share, std::uint64_t seed) {
   Random random(seed);
+  // Small problems keep most of their positions.
+  const std::int64_t longest = std::min<std::int64_t>(40, 1 + static_cast<std::int64_t>(targets.size()) / 8);
   std::size_t i = 0;
   while (i < targets.size()) {
     const bool ignored = random.Unit() < share;
-    const std::int64_t length = random.Below(3) == 0 ? 1 + random.Below(40) : 1;
+    const std::int64_t length = random.Below(3) == 0 ? 1 + random.Below(longest) : 1;
     for (std::int64_t k = 0; k < length && i < targets.size(); ++k, ++i)
       if (ignored) targets[i] = ignore_index;
   }

@@ -23,9 +23,18 @@ onehot_test(native LIBS onehot_objects SOURCES
   native/errors_test.cpp
   native/layout_test.cpp
   native/losses.cpp
+  native/nll_bad_data_test.cpp
+  native/nll_big_test.cpp
+  native/nll_bits_test.cpp
   native/nll_cases.cpp
+  native/nll_errors_test.cpp
   native/nll_oracle.cpp
   native/nll_oracle_test.cpp
+  native/nll_properties_test.cpp
+  native/nll_reported_faults_test.cpp
+  native/nll_run_test.cpp
+  native/nll_strides_test.cpp
+  native/nll_test.cpp
   native/oracle.cpp
   native/oracle_test.cpp
   native/properties_test.cpp
