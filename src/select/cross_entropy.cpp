@@ -1,6 +1,7 @@
 // The implementations of the cross entropy operators, best first.
 #include "onehot/cross_entropy.h"
 
+#include "cpu/cross_entropy.h"
 #include "ref/cross_entropy.h"
 #include "ref/refuse_nothing.h"
 #include "select/select.h"
@@ -11,6 +12,7 @@ namespace select {
 template <>
 std::span<const Implementation<CrossEntropy>> Implementations() {
   static constexpr Implementation<CrossEntropy> kList[] = {
+      {"cpu:batches", cpu::RefuseBatches, cpu::PlanBatches},
       {"ref", ref::RefuseNothing, ref::PlanCrossEntropy},
   };
   return kList;
@@ -19,6 +21,7 @@ std::span<const Implementation<CrossEntropy>> Implementations() {
 template <>
 std::span<const Implementation<CrossEntropyBackward>> Implementations() {
   static constexpr Implementation<CrossEntropyBackward> kList[] = {
+      {"cpu:batches", cpu::RefuseBatchesBackward, cpu::PlanBatchesBackward},
       {"ref", ref::RefuseNothing, ref::PlanCrossEntropyBackward},
   };
   return kList;

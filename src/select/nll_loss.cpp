@@ -1,6 +1,7 @@
 // The implementations of the NLL loss operators, best first.
 #include "onehot/nll_loss.h"
 
+#include "cpu/nll_loss.h"
 #include "ref/nll_loss.h"
 #include "ref/refuse_nothing.h"
 #include "select/select.h"
@@ -11,6 +12,7 @@ namespace select {
 template <>
 std::span<const Implementation<NllLoss>> Implementations() {
   static constexpr Implementation<NllLoss> kList[] = {
+      {"cpu:blocks", cpu::RefuseBlocks, cpu::PlanBlocks},
       {"ref", ref::RefuseNothing, ref::PlanNllLoss},
   };
   return kList;
@@ -19,6 +21,7 @@ std::span<const Implementation<NllLoss>> Implementations() {
 template <>
 std::span<const Implementation<NllLossBackward>> Implementations() {
   static constexpr Implementation<NllLossBackward> kList[] = {
+      {"cpu:one_pass", cpu::RefuseOnePass, cpu::PlanOnePass},
       {"ref", ref::RefuseNothing, ref::PlanNllLossBackward},
   };
   return kList;

@@ -1,0 +1,146 @@
+// Cross entropy backward: batches of positions, their logits read from memory once and the gradient written once.
+#include <algorithm>
+
+#include "cpu/cache.h"
+#include "cpu/cross_entropy.h"
+#include "cpu/cross_entropy_parts.h"
+#include "cpu/rows_simd.h"
+#include "hwy/cache_control.h"
+
+namespace onehot::cpu {
+namespace {
+
+// A task reads about so many bytes of logits: some 50 us, so that handing them out costs nothing.
+constexpr std::int64_t kTaskBytes = 2 << 20;
+
+class BatchesBackward final : public PlanBody {
+ public:
+  BatchesBackward(const CrossEntropyBackward& op, Isa isa)
+      : op_(op),
+        instruction_set_(RowKernelsFor(isa).target),
+        problem_(op.input, op.target, op.options, op.ClassAxis(), isa, layout_),
+        out_at_(Flatten(WithoutAxis(op.out, op.ClassAxis()), op.out.rank - 1)),
+        lse_(op.lse),
+        grad_loss_(op.grad_loss),
+        grad_log_probability_(op.grad_log_probability),
+        grad_entropy_(op.grad_entropy) {
+    const std::int64_t position_bytes = std::max<std::int64_t>(problem_.C * problem_.size, 1);
+    task_ = std::max(problem_.batch(), kTaskBytes / position_bytes / problem_.batch() * problem_.batch());
+    const std::int64_t elements = problem_.N * problem_.C;
+    // In place, the lines are in cache when they are written.
+    stream_ = op.out.data != op.input.data && PastCaches(elements * problem_.size, elements * SizeOf(op.out.dtype));
+  }
+
+  std::string_view instruction_set() const override { return instruction_set_; }
+
+  Status Run(Scratch scratch, const RunOptions& options) const override {
+    const std::int64_t N = problem_.N;
+    const std::int64_t per_position = problem_.C * (problem_.size + SizeOf(op_.out.dtype)) + SizeOf(op_.target.dtype);
+    const int threads = ThreadsFor(N * per_position, options.threads);
+    TouchScratch(scratch, scratch_bytes(), threads);
+    if (Status bad = problem_.targets.Read(scratch, threads); !bad.ok()) return bad;
+    Progress progress(options, N * per_position);
+    const float* const weight = problem_.LoadWeights(scratch);
+    const LossFactors factors = problem_.Factors(weight);
+    WeightSums divisors{1, 1, 1};
+    if (op_.options.reduction == Reduction::kMean && op_.grad_loss)
+      divisors =
+          problem_.Divisors(op_.options.denominator ? divisors : problem_.Denominators(scratch, weight, threads));
+    ParallelFor(threads, (N + task_ - 1) / task_, [&](std::int64_t t, int thread) {
+      if (progress.stopped()) return;
+      const std::int64_t begin = t * task_, end = std::min(N, begin + task_);
+      problem_.ForBatches(begin, end, LossProblem::InnerRun(out_at_),
+                          [&](const Batch& batch) { Work(scratch, batch, weight, factors, divisors); });
+      if (stream_) hwy::FlushStream();
+      progress.Advance(per_position * (end - begin), thread);
+    });
+    progress.Advance(0, 0);
+    if (progress.stopped()) return Status::Error(Code::kCancelled, "cancelled: out is undefined");
+    return Status::Ok();
+  }
+
+ private:
+  void Work(Scratch scratch, const Batch& batch, const float* weight, const LossFactors& factors,
+            const WeightSums& divisors) const {
+    BatchArrays a;
+    alignas(64) float alpha[kBatch], beta[kBatch], gamma[kBatch], entropy[kBatch];
+    alignas(64) float grad_loss[kBatch], grad_log_probability[kBatch], grad_entropy[kBatch];
+    const Logits logits = problem_.LogitsOf(batch);
+    problem_.ClassesOf(scratch, batch, a.classes);
+    const bool smooth = op_.grad_loss && op_.options.label_smoothing > 0;
+    const bool z_loss = op_.grad_loss && op_.options.z_loss > 0;
+    const float* const h = grad_entropy_.Load(batch.begin, batch.count, grad_entropy);
+    if (lse_ && h == nullptr) {
+      lse_.Load(batch.begin, batch.count, a.max);
+      std::fill_n(a.log_sum, batch.count, 0.0f);
+    } else {
+      problem_.softmax.statistics({.logits = logits,
+                                   .weight = nullptr,
+                                   .max = a.max,
+                                   .sum = a.sum,
+                                   .reference = nullptr,
+                                   .linear = nullptr,
+                                   .moment = h != nullptr ? a.moment : nullptr,
+                                   .argmax = nullptr});
+      problem_.softmax.log(a.sum, batch.count, a.log_sum);
+      for (std::int64_t i = 0; h != nullptr && i < batch.count; ++i) entropy[i] = a.log_sum[i] - a.moment[i] / a.sum[i];
+    }
+    const bool none = op_.options.reduction == Reduction::kNone;
+    if (op_.grad_loss && !none) LoadPositions(*op_.grad_loss, Positions{}, 0, 1, grad_loss);
+    if (op_.grad_loss && none) grad_loss_.Load(batch.begin, batch.count, grad_loss);
+    problem_.kernels.factors(
+        {.count = batch.count,
+         .classes = a.classes,
+         .grad_loss = op_.grad_loss ? grad_loss : nullptr,
+         .grad_loss_per_position = none,
+         .token_weight = problem_.token_weight.Load(batch.begin, batch.count, a.token_weight),
+         .weight = weight,
+         .D = static_cast<float>(divisors.D),
+         .D_z = static_cast<float>(divisors.D_z),
+         .factors = factors,
+         .grad_log_probability = grad_log_probability_.Load(batch.begin, batch.count, grad_log_probability),
+         .max = a.max,
+         .log_sum = a.log_sum,
+         .alpha = alpha,
+         .beta = smooth || z_loss || h != nullptr ? beta : nullptr,
+         .gamma = smooth ? gamma : nullptr});
+    const int axis = op_.ClassAxis();
+    problem_.softmax.gradient(
+        {.logits = logits,
+         .out = static_cast<std::byte*>(op_.out.data) + out_at_.Offset(batch.begin) * SizeOf(op_.out.dtype),
+         .out_dtype = op_.out.dtype,
+         .out_position_step = LossProblem::InnerStep(out_at_),
+         .out_class_step = op_.out.stride(axis),
+         .stream = stream_,
+         .classes = a.classes,
+         .max = a.max,
+         .log_sum = a.log_sum,
+         .alpha = alpha,
+         .beta = smooth || z_loss || h != nullptr ? beta : nullptr,
+         .h = h,
+         .entropy = h != nullptr ? entropy : nullptr,
+         .gamma = smooth ? gamma : nullptr,
+         .weight = weight});
+  }
+
+  const CrossEntropyBackward op_;
+  const std::string_view instruction_set_;
+  const LossProblem problem_;
+  const Positions out_at_;
+  const InputPerPosition lse_, grad_loss_, grad_log_probability_, grad_entropy_;
+  std::int64_t task_ = 1;
+  bool stream_ = false;
+};
+
+}  // namespace
+
+std::string_view RefuseBatchesBackward(const CrossEntropyBackward& op) {
+  if (op.input.dtype == DType::kF64) return "f64 logits are left to the definition";
+  return ClassBytes(op.C()) == 0 ? "more than 2^32 - 1 classes" : "";
+}
+
+std::unique_ptr<PlanBody> PlanBatchesBackward(const CrossEntropyBackward& op, Isa isa) {
+  return std::make_unique<BatchesBackward>(op, isa);
+}
+
+}  // namespace onehot::cpu

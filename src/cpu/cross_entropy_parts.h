@@ -1,0 +1,197 @@
+// What cross entropy and its gradient share: how positions are cut into batches, and what the options come to.
+#ifndef ONEHOT_CPU_CROSS_ENTROPY_PARTS_H_
+#define ONEHOT_CPU_CROSS_ENTROPY_PARTS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "core/layout.h"
+#include "core/scratch.h"
+#include "cpu/cross_entropy_simd.h"
+#include "cpu/nll_forward_simd.h"
+#include "cpu/per_position.h"
+#include "cpu/softmax_simd.h"
+#include "cpu/targets.h"
+#include "cpu/threads.h"
+#include "onehot/cross_entropy.h"
+
+namespace onehot::cpu {
+
+// A tensor with one element for each position, and where they lie.
+template <class View>
+struct PerPosition {
+  std::optional<View> tensor;
+  Positions at;
+
+  PerPosition(const std::optional<View>& view)  // NOLINT: implicit on purpose
+      : tensor(view), at(view ? Flatten(*view, view->rank) : Positions{}) {}
+  explicit operator bool() const { return tensor.has_value(); }
+
+  // The elements of a batch, or null if there is no tensor.
+  const float* Load(std::int64_t begin, std::int64_t count, float* to) const {
+    if (!tensor) return nullptr;
+    LoadPositions(*tensor, at, begin, count, to);
+    return to;
+  }
+  void Store(std::int64_t begin, std::int64_t count, const float* from) const {
+    if (tensor) StorePositions(*tensor, at, begin, count, from);
+  }
+};
+using InputPerPosition = PerPosition<ConstTensorView>;
+using OutputPerPosition = PerPosition<TensorView>;
+
+// Positions side by side in row-major order, all in one run of the innermost axis.
+struct Batch {
+  std::int64_t begin, count, ahead;  // ahead: positions that follow in the run
+};
+
+class LossProblem {
+ public:
+  LossProblem(const ConstTensorView& input, const ConstTensorView& target, const CrossEntropyOptions& options, int axis,
+              Isa isa, ScratchLayout& layout)
+      : kernels(CrossEntropyKernelsFor(isa)),
+        softmax(SoftmaxKernelsFor(isa)),
+        N(target.numel()),
+        C(input.dim(axis)),
+        size(SizeOf(input.dtype)),
+        targets(target, C, options.ignore_index, isa, layout),
+        token_weight(options.token_weight),
+        input_(input),
+        options_(options),
+        input_at_(Flatten(WithoutAxis(input, axis), input.rank - 1)),
+        class_step_(input.stride(axis)) {
+    if (options.weight) weight_ = layout.Book<float>(C);
+    block_weights_ = layout.Book<WeightSums>(sum_blocks());
+    run_ = InnerRun(input_at_);
+    // Planes: enough positions that a row of them is worth fetching, in half of a 1 MiB L2. Rows: as many as fit a
+    // quarter of it, so that they are there still when they are read again.
+    const std::int64_t position_bytes = std::max<std::int64_t>(C * size, 1);
+    batch_ = planes() ? std::clamp<std::int64_t>((512 << 10) / position_bytes / 64 * 64, 64, kBatch)
+                      : std::clamp<std::int64_t>((256 << 10) / position_bytes, 1, kBatch);
+  }
+
+  static std::int64_t InnerRun(const Positions& at) {
+    return at.uniform() ? std::max<std::int64_t>(at.count, 1) : at.dims[static_cast<std::size_t>(at.rank - 1)];
+  }
+  static std::int64_t InnerStep(const Positions& at) {
+    return at.rank == 0 ? 0 : at.strides[static_cast<std::size_t>(at.rank - 1)];
+  }
+
+  std::int64_t sum_blocks() const { return (N + kSumBlock - 1) / kSumBlock; }
+  bool planes() const { return InnerStep(input_at_) == 1 && class_step_ != 1; }
+  std::int64_t batch() const { return batch_; }
+
+  // Calls work(batch) for the positions [begin, end). Another tensor's runs may be shorter.
+  template <class F>
+  void ForBatches(std::int64_t begin, std::int64_t end, std::int64_t other_run, F&& work) const {
+    const std::int64_t run = std::min(run_, other_run);
+    for (std::int64_t at = begin; at < end;) {
+      const std::int64_t left = run - at % run, count = std::min({end - at, left, batch_});
+      work(Batch{at, count, left - count});
+      at += count;
+    }
+  }
+
+  Logits LogitsOf(const Batch& batch) const {
+    return {.data = static_cast<const std::byte*>(input_.data) + input_at_.Offset(batch.begin) * size,
+            .dtype = input_.dtype,
+            .position_step = InnerStep(input_at_),
+            .class_step = class_step_,
+            .count = batch.count,
+            .C = C,
+            .softcap = static_cast<float>(options_.softcap),
+            .ahead = batch.ahead};
+  }
+
+  void ClassesOf(Scratch scratch, const Batch& batch, std::uint32_t* classes) const {
+    kernels.widen(targets.Classes(scratch) + batch.begin * targets.class_bytes(), targets.class_bytes(), batch.count,
+                  classes);
+  }
+
+  // z_y of each position; 0 where it is ignored.
+  void TargetLogits(const Logits& logits, const std::uint32_t* classes, float* z) const {
+    ForDType(Types<float, F16, BF16>{}, logits.dtype, [&]<class T>() {
+      const T* const data = reinterpret_cast<const T*>(logits.data);
+      for (std::int64_t i = 0; i < logits.count; ++i) {
+        const std::uint32_t y = classes[i];
+        z[i] = y == kIgnored<std::uint32_t> ? 0.0f : Widen(data[i * logits.position_step + y * logits.class_step]);
+      }
+    });
+    if (logits.softcap != 0) softmax.cap(z, logits.count, logits.softcap, z);
+  }
+
+  // Class weights as f32, or null; call once before the others.
+  const float* LoadWeights(Scratch scratch) const {
+    if (!options_.weight) return nullptr;
+    float* const weight = scratch.Get(weight_).data();
+    LoadPositions(*options_.weight, Flatten(*options_.weight, 1), 0, C, weight);
+    return weight;
+  }
+
+  LossFactors Factors(const float* weight) const {
+    double all = 0;
+    for (std::int64_t v = 0; weight != nullptr && options_.label_smoothing > 0 && v < C; ++v)
+      all += static_cast<double>(weight[v]);
+    if (weight == nullptr) all = static_cast<double>(C);
+    return {.label_smoothing = static_cast<float>(options_.label_smoothing),
+            .share = static_cast<float>(options_.label_smoothing / static_cast<double>(C)),
+            .all_weights = static_cast<float>(all),
+            .z_loss = static_cast<float>(options_.z_loss)};
+  }
+
+  // D and D_z over all positions, in the order of blocks.
+  WeightSums Denominators(Scratch scratch, const float* weight, int threads) const {
+    WeightSums* const sums = scratch.Get(block_weights_).data();
+    ParallelFor(threads, sum_blocks(), [&](std::int64_t b, int) {
+      const Batch block{b * kSumBlock, std::min(kSumBlock, N - b * kSumBlock), 0};
+      std::uint32_t classes[kSumBlock];
+      float tokens[kSumBlock];
+      ClassesOf(scratch, block, classes);
+      sums[b] =
+          kernels.block_weights(classes, block.count, weight, token_weight.Load(block.begin, block.count, tokens));
+    });
+    WeightSums total{0, 0, 0};
+    for (std::int64_t b = 0; b < sum_blocks(); ++b) {
+      total.D += sums[b].D;
+      total.D_z += sums[b].D_z;
+      total.counted += sums[b].counted;
+    }
+    return total;
+  }
+
+  // What mean divides by; 1 for the other reductions.
+  WeightSums Divisors(const WeightSums& sums) const {
+    if (options_.reduction != Reduction::kMean) return {1, 1, sums.counted};
+    if (!options_.denominator) return sums;
+    double given = 0;
+    LoadPositions(*options_.denominator, Positions{}, 0, 1, &given);
+    return {given, given, sums.counted};
+  }
+
+  const CrossEntropyKernels& kernels;
+  const SoftmaxKernels& softmax;
+  const std::int64_t N, C, size;
+  const Targets targets;
+  const InputPerPosition token_weight;
+
+ private:
+  const ConstTensorView input_;
+  const CrossEntropyOptions options_;
+  const Positions input_at_;
+  const std::int64_t class_step_;
+  std::int64_t run_ = 1, batch_ = 1;
+  Piece<float> weight_;
+  Piece<WeightSums> block_weights_;
+};
+
+// The arrays of a batch, on the stack of the thread that works on it.
+struct BatchArrays {
+  alignas(64) std::uint32_t classes[kBatch];
+  alignas(64) float max[kBatch], sum[kBatch], log_sum[kBatch], reference[kBatch], linear[kBatch], moment[kBatch];
+  alignas(64) float token_weight[kBatch];
+};
+
+}  // namespace onehot::cpu
+
+#endif  // ONEHOT_CPU_CROSS_ENTROPY_PARTS_H_

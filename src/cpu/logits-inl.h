@@ -1,0 +1,57 @@
+// Reading logits as vectors of f32: any dtype, capped or not, whole vectors or parts of one. Compiled once per
+// instruction set, hence the guard that toggles.
+#if defined(ONEHOT_CPU_LOGITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONEHOT_CPU_LOGITS_INL_H_
+#undef ONEHOT_CPU_LOGITS_INL_H_
+#else
+#define ONEHOT_CPU_LOGITS_INL_H_
+#endif
+
+#include <cstdint>
+#include <limits>
+
+#include "cpu/math-inl.h"
+#include "cpu/rows-inl.h"
+#include "cpu/softmax_simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onehot::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Vectors here have at most as many lanes as classes are dealt to.
+using LogitTag = hn::CappedTag<float, kClassLanes>;
+
+struct Cap {
+  float c, inverse;  // c = 0: none
+
+  explicit Cap(float softcap) : c(softcap), inverse(softcap == 0 ? 0 : 1 / softcap) {}
+  bool on() const { return c != 0; }
+};
+
+// z of uncapped logits u. A class at -infinity stays there.
+template <class D>
+HWY_INLINE hn::Vec<D> Capped(D d, hn::Vec<D> u, const Cap& cap) {
+  if (!cap.on()) return u;
+  const auto z = hn::Mul(hn::Set(d, cap.c), Tanh(d, hn::Mul(u, hn::Set(d, cap.inverse))));
+  return hn::IfThenElse(hn::Eq(u, hn::Set(d, -std::numeric_limits<float>::infinity())), u, z);
+}
+
+// p[0], p[step], ...: `count` of them, at most a vector; what is in lanes beyond them is 0.
+template <class T, class D>
+HWY_INLINE hn::Vec<D> LoadSome(D d, const T* p, std::int64_t step, std::int64_t count) {
+  HWY_ALIGN T some[kClassLanes] = {};
+  for (std::int64_t i = 0; i < count; ++i) some[i] = p[i * step];
+  return LoadWide(d, some);
+}
+
+template <class O, class D>
+HWY_INLINE void StoreSome(hn::Vec<D> v, D d, O* p, std::int64_t step, std::int64_t count) {
+  HWY_ALIGN O some[kClassLanes] = {};
+  StoreNarrow(v, d, some, false);
+  for (std::int64_t i = 0; i < count; ++i) p[i * step] = some[i];
+}
+
+}  // namespace onehot::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // ONEHOT_CPU_LOGITS_INL_H_

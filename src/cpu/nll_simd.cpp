@@ -1,0 +1,203 @@
+#include "cpu/nll_simd.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/rows_simd.h"
+#include "cpu/targets_simd.h"
+#include "ops/losses.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/nll_simd.cpp"
+#include "hwy/foreach_target.h"  // compiles the rest of this file once per instruction set
+#include "hwy/highway.h"
+
+#include "cpu/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onehot::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// to[i] = from[i * step], whatever their types.
+template <class T, class From>
+HWY_INLINE void Gather(const From* HWY_RESTRICT from, std::int64_t step, std::int64_t count, T* HWY_RESTRICT to) {
+  if (step == 1) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i]);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i * step]);
+  }
+}
+
+template <class Real>
+void LoadOperand(const Operand& operand, std::int64_t count, Real* to) {
+  ForDType(LossTypes{}, operand.dtype, [&]<class T>() HWY_ATTR {
+    const T* const from = reinterpret_cast<const T*>(operand.data);
+    if constexpr (std::is_same_v<T, Real> || std::is_same_v<T, float>) {
+      Gather(from, operand.step, count, to);
+    } else if constexpr (std::is_same_v<AccumulatorOf<T>, Real>) {
+      if (operand.step == 1) {
+        ForColumns<Real>(count, [&](auto d, std::int64_t i) HWY_ATTR { hn::StoreU(LoadWide(d, from + i), d, to + i); });
+      } else {
+        for (std::int64_t i = 0; i < count; ++i) to[i] = Widen(from[i * operand.step]);
+      }
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<Real>(Widen(from[i * operand.step]));
+    }
+  });
+}
+
+template <class O>
+void Values(const ValueTask& task) {
+  using Real = AccumulatorOf<O>;
+  const std::int64_t count = task.classes.count;
+  HWY_ALIGN Real value[kPositionBlock];
+  HWY_ALIGN Real factor[kPositionBlock];
+  HWY_ALIGN std::uint32_t classes[kPositionBlock];
+  ForClassType(task.classes.bytes, [&]<class K>() HWY_ATTR {
+    const K* const from = reinterpret_cast<const K*>(task.classes.data);
+    const std::int64_t step = task.classes.step;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const K y = from[i * step];
+      classes[i] = y == kIgnored<K> ? kIgnored<std::uint32_t> : y;
+    }
+  });
+  bool factors = false;
+  if (task.weight != nullptr && task.C > 0) {
+    const auto* const weight = static_cast<const Real*>(task.weight);
+    const auto last = static_cast<std::uint32_t>(task.C - 1);  // ignored positions take any
+    for (std::int64_t i = 0; i < count; ++i) value[i] = weight[std::min(classes[i], last)];
+    factors = true;
+  }
+  const auto multiply = [&](const Operand& operand) HWY_ATTR {
+    if (!factors) return LoadOperand(operand, count, value);
+    if (operand.step == 0) {
+      LoadOperand(operand, 1, factor);
+      for (std::int64_t i = 0; i < count; ++i) value[i] *= factor[0];
+    } else {
+      LoadOperand(operand, count, factor);
+      for (std::int64_t i = 0; i < count; ++i) value[i] *= factor[i];
+    }
+  };
+  if (task.token_weight.data != nullptr) {
+    multiply(task.token_weight);
+    factors = true;
+  }
+  multiply(task.grad);
+  if (task.denominator != nullptr) {
+    const Real D = *static_cast<const Real*>(task.denominator);
+    for (std::int64_t i = 0; i < count; ++i) value[i] /= D;
+  }
+  for (std::int64_t i = 0; i < count; ++i) value[i] = classes[i] == kIgnored<std::uint32_t> ? Real{0} : -value[i];
+  O* const values = static_cast<O*>(task.values);
+  ForColumns<Real>(
+      count, [&](auto d, std::int64_t i) HWY_ATTR { StoreNarrow(hn::LoadU(d, value + i), d, values + i, false); });
+}
+
+// One row of one class. kTable: the value is the same for all positions.
+template <bool kTable, class U>
+HWY_INLINE void WritePlane(U* out, std::int64_t count, const U* lanes, U c, const U* values, U value, bool stream) {
+  const hn::ScalableTag<U> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  const auto one = [&](std::int64_t at) HWY_ATTR { out[at] = lanes[at] == c ? (kTable ? value : values[at]) : U{0}; };
+  if (stream) {
+    const auto misaligned = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(out) & (kStreamAlign - 1));
+    const std::int64_t head = std::min(count, misaligned / static_cast<std::int64_t>(sizeof(U)));
+    for (; i < head; ++i) one(i);
+  }
+  const auto wanted = hn::Set(d, c);
+  const auto same = hn::Set(d, value);
+  // Whole lines only, since one written in part costs a read.
+  const std::int64_t whole = stream ? i + (count - i) / static_cast<std::int64_t>(kStreamAlign / sizeof(U)) *
+                                              static_cast<std::int64_t>(kStreamAlign / sizeof(U))
+                                    : count - (count - i) % step;
+  for (; i < whole; i += step) {
+    const auto mask = hn::Eq(hn::LoadU(d, lanes + i), wanted);
+    const auto v = hn::IfThenElseZero(mask, kTable ? same : hn::LoadU(d, values + i));
+    if (stream) {
+      hn::Stream(v, d, out + i);
+    } else {
+      hn::StoreU(v, d, out + i);
+    }
+  }
+  for (; i < count; ++i) one(i);
+}
+
+template <class U>
+void Planes(const PlaneTask& task) {
+  const std::int64_t count = task.classes.count;
+  HWY_ALIGN U lanes[kPositionBlock];
+  ForClassType(task.classes.bytes, [&]<class K>() HWY_ATTR {
+    const K* const from = reinterpret_cast<const K*>(task.classes.data);
+    const std::int64_t step = task.classes.step;
+    // A class fits U: the caller saw to it. That of ignored positions becomes a number that no class has.
+    if (step == 1) {
+      for (std::int64_t i = 0; i < count; ++i)
+        lanes[i] = from[i] == kIgnored<K> ? kIgnored<U> : static_cast<U>(from[i]);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i)
+        lanes[i] = from[i * step] == kIgnored<K> ? kIgnored<U> : static_cast<U>(from[i * step]);
+    }
+  });
+  // Many classes: most are in no position of the block, and zeros need no comparisons. Finding out costs 0.5 ns a
+  // position, as much as comparing it with some 30 classes.
+  const std::int64_t classes = task.end_class - task.first_class;
+  const bool sparse = classes > 64;
+  std::uint64_t present[kPlaneClasses / 64];
+  if (sparse) {
+    std::fill_n(present, (classes + 63) / 64, std::uint64_t{0});
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto place = static_cast<std::uint64_t>(lanes[i]) - static_cast<std::uint64_t>(task.first_class);
+      if (place < static_cast<std::uint64_t>(classes)) present[place / 64] |= std::uint64_t{1} << (place % 64);
+    }
+  }
+  const U* const values = reinterpret_cast<const U*>(task.values);
+  const U* const table = reinterpret_cast<const U*>(task.table);
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(U));
+  for (std::int64_t c = task.first_class; c < task.end_class; ++c) {
+    std::byte* const row = task.out + c * task.class_stride;
+    const auto place = static_cast<std::uint64_t>(c - task.first_class);
+    if (sparse && (present[place / 64] >> (place % 64) & 1) == 0) {
+      task.stream ? ZeroStream(row, bytes) : Zero(row, bytes);
+    } else if (values != nullptr) {
+      WritePlane<false>(reinterpret_cast<U*>(row), count, lanes, static_cast<U>(c), values, U{0}, task.stream);
+    } else {
+      WritePlane<true>(reinterpret_cast<U*>(row), count, lanes, static_cast<U>(c), values,
+                       table[task.table_per_class ? c : 0], task.stream);
+    }
+  }
+}
+
+ValueFunction ValuesFor(DType out) {
+  return out == DType::kF64   ? Values<double>
+         : out == DType::kF32 ? Values<float>
+         : out == DType::kF16 ? Values<F16>
+                              : Values<BF16>;
+}
+
+PlaneFunction PlanesFor(std::int64_t element_bytes) {
+  return element_bytes == 8   ? Planes<std::uint64_t>
+         : element_bytes == 4 ? Planes<std::uint32_t>
+                              : Planes<std::uint16_t>;
+}
+
+NllKernels NllTable() {
+  return {ValuesFor, PlanesFor};
+}
+
+}  // namespace onehot::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "cpu/isa.h"
+
+namespace onehot::cpu {
+HWY_EXPORT(NllTable);
+
+const NllKernels& NllKernelsFor(Isa isa) {
+  static const auto tables = ForEachInstructionSet([](Isa each) { return ONEHOT_DISPATCH(NllTable, each)(); });
+  return tables[static_cast<std::size_t>(isa)];
+}
+
+}  // namespace onehot::cpu
+#endif

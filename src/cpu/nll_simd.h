@@ -1,0 +1,71 @@
+// Loops of the NLL loss gradient, once per instruction set.
+#ifndef ONEHOT_CPU_NLL_SIMD_H_
+#define ONEHOT_CPU_NLL_SIMD_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/isa.h"
+
+namespace onehot::cpu {
+
+// Positions worked on at a time: classes and values of a block, 4 bytes each, are 16 KiB and stay in L1 while all its
+// classes are written.
+inline constexpr std::int64_t kPositionBlock = 2048;
+
+// Classes of one PlaneTask at most: 4096 bits tell which of them a block has.
+inline constexpr std::int64_t kPlaneClasses = 4096;
+
+// Some numbers of a tensor, `step` elements apart.
+struct Operand {
+  const std::byte* data = nullptr;  // null: not given
+  DType dtype = DType::kF32;
+  std::int64_t step = 0;
+};
+
+// The classes of some positions, as cpu/targets_simd.h leaves them.
+struct ClassRun {
+  const std::byte* data;
+  int bytes;          // of a class
+  std::int64_t step;  // classes from a position to the next
+  std::int64_t count;
+};
+
+// values[i] = -(((weight[class] * token_weight[i]) * grad[i]) / denominator), rounded to the dtype of out; +0 where
+// ignored. Factors that are not given are left out. Arithmetic is in Real: f64 for f64 out, else f32.
+struct ValueTask {
+  ClassRun classes;    // at most kPositionBlock
+  const void* weight;  // Real, one for each class; or null
+  std::int64_t C;      // classes
+  Operand token_weight;
+  Operand grad;
+  const void* denominator;  // one Real; or null
+  void* values;
+};
+using ValueFunction = void (*)(const ValueTask& task);
+
+// Positions that lie side by side in out: row c of it becomes the value where the class is c and +0 elsewhere. Values are
+// moved as bits.
+struct PlaneTask {
+  ClassRun classes;                     // at most kPositionBlock
+  std::int64_t first_class, end_class;  // at most kPlaneClasses
+  std::byte* out;                       // of class 0 and the first position
+  std::int64_t class_stride;            // bytes
+  const std::byte* values;              // for each position; or null
+  const std::byte* table;               // else: for each class, or one for all
+  bool table_per_class;
+  bool stream;  // past the caches; any alignment
+};
+using PlaneFunction = void (*)(const PlaneTask& task);
+
+struct NllKernels {
+  ValueFunction (*values)(DType out);
+  PlaneFunction (*planes)(std::int64_t element_bytes);
+};
+
+const NllKernels& NllKernelsFor(Isa isa);
+
+}  // namespace onehot::cpu
+
+#endif  // ONEHOT_CPU_NLL_SIMD_H_

@@ -1,0 +1,77 @@
+// Loops over logits, once per instruction set: the statistics of their softmax, and its gradient. Positions come in
+// batches that fit the L2 cache, so that going over them again costs no memory traffic.
+#ifndef ONEHOT_CPU_SOFTMAX_SIMD_H_
+#define ONEHOT_CPU_SOFTMAX_SIMD_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/isa.h"
+
+namespace onehot::cpu {
+
+// Positions in a batch at most. Planes keep 16 lanes of sums for each, 32 KiB.
+inline constexpr std::int64_t kBatch = 512;
+
+// Classes whose exponentials are summed up before sums are folded, and the lanes they are dealt to: the order that
+// onehot/cross_entropy.h promises.
+inline constexpr std::int64_t kClassBlock = 1024;
+inline constexpr std::int64_t kClassLanes = 16;
+
+// Logits of some positions: element (i, v) at data + i * position_step + v * class_step elements.
+struct Logits {
+  const std::byte* data;
+  DType dtype;  // f32, f16, bf16
+  std::int64_t position_step, class_step;
+  std::int64_t count;  // positions, at most kBatch
+  std::int64_t C;
+  float softcap;  // 0: none
+  // Positions after these lie further in the same direction and will be wanted next: may be prefetched.
+  std::int64_t ahead;
+};
+
+// For each position, z being the capped logits:
+//   max     m = the largest z
+//   sum     sum of e^(z - m)
+//   linear  sum of w (z - reference), classes with w = 0 left out, if asked for; reference is one of the z, or 0
+//   moment  sum of e^(z - m) (z - m), if asked for
+//   argmax  the lowest class with z = m, if asked for; the first NaN if there is one
+struct SoftmaxTask {
+  Logits logits;
+  const float* weight;  // of `linear`, for each class; null: all 1
+  float *max, *sum;
+  float *reference, *linear;  // null: not asked for
+  float* moment;              // null: not asked for
+  std::int64_t* argmax;       // null: not asked for
+};
+
+// out = slope * [ alpha (p - [v = y]) + p (beta - h (z - m - s + H)) - gamma w_v ],  p = e^(z - m - s), and +0 for
+// positions whose class is kIgnored. The slope is that of the softcap, 1 - (z / c)^2.
+struct SoftmaxGradientTask {
+  Logits logits;
+  std::byte* out;
+  DType out_dtype;
+  std::int64_t out_position_step, out_class_step;  // elements
+  bool stream;                                     // past the caches
+  const std::uint32_t* classes;
+  const float *max, *log_sum, *alpha, *beta;
+  const float *h, *entropy;  // null: no such term
+  const float* gamma;        // null: no such term
+  const float* weight;       // of gamma, for each class; null: all 1
+};
+
+struct SoftmaxKernels {
+  void (*statistics)(const SoftmaxTask& task);
+  void (*gradient)(const SoftmaxGradientTask& task);
+  // to[i] = c tanh(from[i] / c): for single logits, with the bits of the loops above. to may be from.
+  void (*cap)(const float* from, std::int64_t count, float softcap, float* to);
+  // to[i] = ln from[i]. to may be from.
+  void (*log)(const float* from, std::int64_t count, float* to);
+};
+
+const SoftmaxKernels& SoftmaxKernelsFor(Isa isa);
+
+}  // namespace onehot::cpu
+
+#endif  // ONEHOT_CPU_SOFTMAX_SIMD_H_
