@@ -83,8 +83,10 @@ Status FindDenominators(const Op& op, double* total_weight, Denominators* found)
     return bad;
   *found = {total.Total(), total_z.Total(), empty};
   *total_weight = found->D;
-  if (options.denominator) found->D = found->D_z = Load(*options.denominator, 0);
-  if (options.reduction != Reduction::kMean) found->D = found->D_z = 1;
+  if (options.reduction != Reduction::kMean)
+    found->D = found->D_z = 1;
+  else if (options.denominator)
+    found->D = found->D_z = Load(*options.denominator, 0);
   return Status::Ok();
 }
 
