@@ -27,6 +27,17 @@ Status CheckWeightShapes(const Op& op) {
   return Status::Ok();
 }
 
+// Read, not written: f32 goes with every dtype of out, f64 too.
+Status CheckTotalWeightDType(DType dtype, DType out) {
+  if (dtype == out || dtype == DType::kF32 || dtype == DType::kF64) return Status::Ok();
+  return Status::Error(Code::kBadDType,
+                       fmt::format("total_weight: dtype must be that of out, {}, or {}, is {}", Name(out),
+                                   out == DType::kF32   ? "f64"
+                                   : out == DType::kF64 ? "f32"
+                                                        : "f32 or f64",
+                                   Name(dtype)));
+}
+
 }  // namespace
 
 Status Check(const NllLoss& op) {
@@ -58,8 +69,7 @@ Status Check(const NllLossBackward& op) {
   const bool mean = op.reduction == Reduction::kMean;
   if (Status bad = CheckWeights(op, "out", op.out.dtype); !bad.ok()) return bad;
   if (mean && op.total_weight)
-    if (Status bad = CheckResultDType("total_weight", op.total_weight->dtype, "out", op.out.dtype); !bad.ok())
-      return bad;
+    if (Status bad = CheckTotalWeightDType(op.total_weight->dtype, op.out.dtype); !bad.ok()) return bad;
   if (Status bad = CheckReduction(op.reduction); !bad.ok()) return bad;
   if (mean && !op.total_weight)
     return Status::Error(Code::kNullArgument, "total_weight: is needed for the reduction mean, is not given");

@@ -44,7 +44,7 @@ void ExpectBad(const Tensor& target, std::int64_t C, const std::string& message,
       for (const bool accumulate : {false, true}) {
         if (accumulate && none) continue;
         Tensor grad(DType::kF32, none ? positions : Dims{}), out(DType::kF32, compact ? positions : dims);
-        FillSignalling(out);
+        if (accumulate) FillSignalling(out);
         const NllLossBackward backward{.grad_output = grad.view(),
                                        .target = target.view(),
                                        .out = out.view(),
@@ -107,13 +107,13 @@ TEST(NllBadData, TheSmallestPositionWins) {
     Tensor target(dtype, {50001});
     SetIndices(target, Indices(Spread::kUniform, 50001, 2, 2));
     target.SetValue(50000, 127);
-    ExpectBad(target, 2, "target[50000] = 127 is outside [0, 2)", -100, {7});
+    ExpectBad(target, 2, "target[50000] = 127 is outside [0, 2)", -100, {3});
     target.SetValue(30000, 2);
     target.SetValue(24999, 4);
     target.SetValue(25001, 3);
-    ExpectBad(target, 2, "target[24999] = 4 is outside [0, 2)", -100, {1, 2});
+    ExpectBad(target, 2, "target[24999] = 4 is outside [0, 2)", -100, {2});
     target.SetValue(3, 120);
-    ExpectBad(target, 2, "target[3] = 120 is outside [0, 2)", -100, {7});
+    ExpectBad(target, 2, "target[3] = 120 is outside [0, 2)", -100, {3});
   }
 }
 

@@ -186,9 +186,12 @@ TEST(NllErrors, DenominatorAndTotalWeightDTypes) {
       if (dtype == base || dtype == DType::kF32 || dtype == DType::kF64) {
         EXPECT_OK(Check(backward));
       } else {
-        EXPECT_EQ(Check(backward).code(), kDType);
-        EXPECT_EQ(Check(backward).message().rfind("total_weight: dtype must be that of out, " + Text(base), 0), 0u)
-            << Check(backward).message();
+        EXPECT_REFUSED(backward, kDType,
+                       "total_weight: dtype must be that of out, " + Text(base) + ", or " +
+                           (base == DType::kF32   ? "f64"
+                            : base == DType::kF64 ? "f32"
+                                                  : "f32 or f64") +
+                           ", is " + Text(dtype));
       }
       // Not read, not checked.
       backward.reduction = Reduction::kSum;

@@ -88,7 +88,7 @@ TEST_P(Nll, DenominatorAndTotalWeight) {
                               .weight = weight,
                               .denominator = denominator,
                               .zero_if_empty = zero_if_empty});
-      for (const DType total_weight : Wider(GetParam()))
+      for (const DType total_weight : {GetParam(), DType::kF32, DType::kF64})
         ExpectRightBackward({.dims = {3, 4, 50},
                              .dtype = GetParam(),
                              .reduction = reduction,
@@ -210,7 +210,7 @@ TEST_P(Nll, SizesOfSums) {
       for (const std::int64_t N : {1, 3}) {
         NllCase c = Rotated(GetParam(), {N, C, P}, 1, ++round);
         c.result = DType::kF64;  // where the order of a sum shows
-        ExpectRightForward(c, {1, 3});
+        ExpectRightForward(c, {1 + static_cast<int>(round % 3)});
       }
   for (const std::int64_t N : {40959, 40960, 40961, 123457})
     for (const Reduction reduction : kReductions) {
