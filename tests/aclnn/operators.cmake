@@ -5,9 +5,12 @@ onehot_test(aclnn_operators_test LIBS onehot_aclnn OpenMP::OpenMP_CXX SOURCES
   aclnn/embedding_test.cpp
   aclnn/executor_test.cpp
   aclnn/meta_test.cpp
+  aclnn/nll_loss_bad_targets_test.cpp
   aclnn/nll_loss_clients_test.cpp
   aclnn/nll_loss_refusals_test.cpp
-  aclnn/nll_loss_test.cpp)
+  aclnn/nll_loss_test.cpp
+  aclnn/nll_loss_views_test.cpp)
+target_include_directories(aclnn_operators_test PRIVATE ${PROJECT_SOURCE_DIR}/src)  # for tests/native/strides.h
 # The glue between the two phases, on an operator of the test's own.
 onehot_test(aclnn_operator_internal_test LIBS onehot_aclnn_objects SOURCES aclnn/operator_test.cpp)
 # The C face against the native operators.
