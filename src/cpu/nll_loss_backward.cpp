@@ -265,18 +265,41 @@ class OnePass final : public PlanBody {
     const std::int64_t runs = rows_form_ || !joined ? axes_.outer() : 1;
     const std::int64_t groups = rows_form_ ? axes_.inner() : joined ? axes_.outer() : 1;
     // Tasks of whole groups where these are small, of parts of one where they are large.
-    const std::int64_t elements = groups * group, task_elements = std::max<std::int64_t>(kTaskBytes / size_, 1);
+    const bool short_rows = rows_form_ && C_ <= kShortRowClasses && kernels_.rows(size_) != nullptr;
+    const std::int64_t elements = groups * group, unit = short_rows ? kShortRows * C_ : 1;
+    const std::int64_t task_elements = std::max<std::int64_t>(kTaskBytes / size_ / unit, 1) * unit;
     const std::int64_t tasks = (elements + task_elements - 1) / task_elements;
     ParallelFor(job.threads, runs * tasks, [&](std::int64_t task, int thread) {
       if (job.progress.stopped()) return;
       const std::int64_t run = task / tasks, begin = task % tasks * task_elements;
       const std::int64_t end = std::min(begin + task_elements, elements);
-      ForClassType(targets_.class_bytes(), [&]<class K>() {
-        FlatRange<U, K>(job, rows_form_ ? RunAt(run) : RunAt(joined ? 0 : run), P, begin, end);
-      });
+      const Stretch first = RunAt(joined && !rows_form_ ? 0 : run);
+      const std::int64_t staged = short_rows ? ShortRows(job, first, begin, end) : begin;
+      ForClassType(targets_.class_bytes(), [&]<class K>() { FlatRange<U, K>(job, first, P, staged, end); });
       if (stream_) hwy::FlushStream();
       job.progress.Advance((end - begin) * size_, thread);
     });
+  }
+
+  // As many elements from `begin`, which begins a row, as whole vectors of rows have; returns where they end.
+  std::int64_t ShortRows(const Job& job, const Stretch& first, std::int64_t begin, std::int64_t end) const {
+    if (stream_ && reinterpret_cast<std::uintptr_t>(Out(first.begin[kOut] + begin)) % kStreamAlign != 0) return begin;
+    alignas(kStreamAlign) std::byte values[kPositionBlock * sizeof(float)];
+    std::int64_t row = begin / C_;
+    const std::int64_t last = row + (end / C_ - row) / kShortRows * kShortRows;
+    while (row < last) {
+      const Stretch run = Part(first, row, std::min(kPositionBlock, last - row));
+      if (!table_) Values(job, run, values_, values);
+      kernels_.rows(size_)({.classes = ClassesOf(job, run),
+                            .C = C_,
+                            .out = Out(run.begin[kOut]),
+                            .values = table_ ? nullptr : values,
+                            .table = job.table,
+                            .table_per_class = op_.weight.has_value(),
+                            .stream = stream_});
+      row += run.count;
+    }
+    return last * C_;
   }
 
   // Elements [begin, end) of the groups that begin with `first`.
@@ -398,7 +421,7 @@ class OnePass final : public PlanBody {
           if constexpr (kAccumulate) {
             out = Narrow<O>(Widen(out) + values[i]);
           } else {
-            out = values[i];
+            out = ignored ? Narrow<O>(AccumulatorOf<O>{0}) : values[i];
           }
         }
       });

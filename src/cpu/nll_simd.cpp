@@ -52,20 +52,20 @@ void Values(const ValueTask& task) {
   const std::int64_t count = task.classes.count;
   HWY_ALIGN Real value[kPositionBlock];
   HWY_ALIGN Real factor[kPositionBlock];
-  HWY_ALIGN std::uint32_t classes[kPositionBlock];
-  ForClassType(task.classes.bytes, [&]<class K>() HWY_ATTR {
-    const K* const from = reinterpret_cast<const K*>(task.classes.data);
-    const std::int64_t step = task.classes.step;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const K y = from[i * step];
-      classes[i] = y == kIgnored<K> ? kIgnored<std::uint32_t> : y;
-    }
-  });
+  O* const values = static_cast<O*>(task.values);
+  const auto finish = [&](auto d, auto v, std::int64_t i) HWY_ATTR {
+    if (task.denominator != nullptr) v = hn::Div(v, hn::Set(d, *static_cast<const Real*>(task.denominator)));
+    StoreNarrow(hn::Neg(v), d, values + i, false);
+  };
   bool factors = false;
   if (task.weight != nullptr && task.C > 0) {
     const auto* const weight = static_cast<const Real*>(task.weight);
     const auto last = static_cast<std::uint32_t>(task.C - 1);  // ignored positions take any
-    for (std::int64_t i = 0; i < count; ++i) value[i] = weight[std::min(classes[i], last)];
+    ForClassType(task.classes.bytes, [&]<class K>() HWY_ATTR {
+      const K* const from = reinterpret_cast<const K*>(task.classes.data);
+      const std::int64_t step = task.classes.step;
+      for (std::int64_t i = 0; i < count; ++i) value[i] = weight[std::min(std::uint32_t{from[i * step]}, last)];
+    });
     factors = true;
   }
   const auto multiply = [&](const Operand& operand) HWY_ATTR {
@@ -82,15 +82,12 @@ void Values(const ValueTask& task) {
     multiply(task.token_weight);
     factors = true;
   }
-  multiply(task.grad);
-  if (task.denominator != nullptr) {
-    const Real D = *static_cast<const Real*>(task.denominator);
-    for (std::int64_t i = 0; i < count; ++i) value[i] /= D;
+  if (!factors && task.grad.step == 1 && task.grad.dtype == kDTypeOf<O>) {  // nothing to gather: one pass
+    const O* const grad = reinterpret_cast<const O*>(task.grad.data);
+    return ForColumns<Real>(count, [&](auto d, std::int64_t i) HWY_ATTR { finish(d, LoadWide(d, grad + i), i); });
   }
-  for (std::int64_t i = 0; i < count; ++i) value[i] = classes[i] == kIgnored<std::uint32_t> ? Real{0} : -value[i];
-  O* const values = static_cast<O*>(task.values);
-  ForColumns<Real>(
-      count, [&](auto d, std::int64_t i) HWY_ATTR { StoreNarrow(hn::LoadU(d, value + i), d, values + i, false); });
+  multiply(task.grad);
+  ForColumns<Real>(count, [&](auto d, std::int64_t i) HWY_ATTR { finish(d, hn::LoadU(d, value + i), i); });
 }
 
 // One row of one class. kTable: the value is the same for all positions.
@@ -168,6 +165,53 @@ void Planes(const PlaneTask& task) {
   }
 }
 
+// The output is one sequence of elements, lanes-wide vectors of which hold parts of rows. Vector j of every `lanes` rows
+// has the same pattern: which of the rows each lane belongs to, and which class it is. So a lookup and a comparison make
+// a vector, and no branch or store depends on the data.
+template <class U>
+void Rows(const RowTask& task) {
+  const hn::CappedTag<std::uint32_t, kShortRows> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<U, decltype(d)> du;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  HWY_ALIGN std::int32_t row_of[kShortRowClasses * kShortRows];
+  HWY_ALIGN std::uint32_t class_of[kShortRowClasses * kShortRows], value_of[kShortRowClasses * kShortRows];
+  const U* const table = reinterpret_cast<const U*>(task.table);
+  const U* const values = reinterpret_cast<const U*>(task.values);
+  const std::int64_t C = task.C, count = task.classes.count;
+  for (std::int64_t e = 0, row = 0, c = 0; e < C * lanes; ++e) {
+    row_of[e] = static_cast<std::int32_t>(row);
+    class_of[e] = static_cast<std::uint32_t>(c);
+    value_of[e] = values != nullptr ? 0 : table[task.table_per_class ? c : 0];
+    if (++c == C) c = 0, ++row;
+  }
+  HWY_ALIGN std::uint32_t wide[kPositionBlock], wide_values[kPositionBlock];
+  ForClassType(task.classes.bytes, [&]<class K>() HWY_ATTR {
+    const K* const from = reinterpret_cast<const K*>(task.classes.data);
+    const std::int64_t step = task.classes.step;
+    for (std::int64_t i = 0; i < count; ++i)
+      wide[i] = from[i * step] == kIgnored<K> ? kIgnored<std::uint32_t> : std::uint32_t{from[i * step]};
+  });
+  if (values != nullptr)
+    for (std::int64_t i = 0; i < count; ++i) wide_values[i] = values[i];
+  U* out = reinterpret_cast<U*>(task.out);
+  for (std::int64_t i = 0; i < count; i += lanes) {
+    const auto classes = hn::Load(d, wide + i);
+    for (std::int64_t e = 0; e < C * lanes; e += lanes, out += lanes) {
+      const auto rows = hn::SetTableIndices(d, row_of + e);
+      const auto hit = hn::Eq(hn::TableLookupLanes(classes, rows), hn::Load(d, class_of + e));
+      const auto value =
+          values != nullptr ? hn::TableLookupLanes(hn::Load(d, wide_values + i), rows) : hn::Load(d, value_of + e);
+      const auto v = hn::IfThenElseZero(hit, value);
+      if constexpr (sizeof(U) == sizeof(std::uint32_t)) {
+        StoreVector(v, d, out, task.stream);
+      } else {
+        StoreVector(hn::DemoteTo(du, hn::BitCast(di, v)), du, out, task.stream);
+      }
+    }
+  }
+}
+
 ValueFunction ValuesFor(DType out) {
   return out == DType::kF64   ? Values<double>
          : out == DType::kF32 ? Values<float>
@@ -181,8 +225,12 @@ PlaneFunction PlanesFor(std::int64_t element_bytes) {
                               : Planes<std::uint16_t>;
 }
 
+RowFunction RowsFor(std::int64_t element_bytes) {
+  return element_bytes == 8 ? nullptr : element_bytes == 4 ? Rows<std::uint32_t> : Rows<std::uint16_t>;
+}
+
 NllKernels NllTable() {
-  return {ValuesFor, PlanesFor};
+  return {ValuesFor, PlanesFor, RowsFor};
 }
 
 }  // namespace onehot::cpu::HWY_NAMESPACE

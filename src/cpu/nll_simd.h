@@ -32,7 +32,7 @@ struct ClassRun {
   std::int64_t count;
 };
 
-// values[i] = -(((weight[class] * token_weight[i]) * grad[i]) / denominator), rounded to the dtype of out; +0 where
+// values[i] = -(((weight[class] * token_weight[i]) * grad[i]) / denominator), rounded to the dtype of out; anything where
 // ignored. Factors that are not given are left out. Arithmetic is in Real: f64 for f64 out, else f32.
 struct ValueTask {
   ClassRun classes;    // at most kPositionBlock
@@ -59,9 +59,29 @@ struct PlaneTask {
 };
 using PlaneFunction = void (*)(const PlaneTask& task);
 
+// Short rows without gaps, one for each position: `count` of them, a multiple of kShortRows, C at most kShortRowClasses.
+struct RowTask {
+  ClassRun classes;  // at most kPositionBlock
+  std::int64_t C;
+  std::byte* out;
+  const std::byte* values;  // as in PlaneTask
+  const std::byte* table;
+  bool table_per_class;
+  bool stream;  // past the caches; `out` is aligned to kStreamAlign
+};
+using RowFunction = void (*)(const RowTask& task);
+
+// As many as a vector has lanes, on every instruction set.
+inline constexpr std::int64_t kShortRows = 16;
+
+// The patterns of so many classes, 12 bytes for each element of kShortRows rows, take 12 KiB of L1. Longer rows have few
+// enough values to be put in one by one.
+inline constexpr std::int64_t kShortRowClasses = 64;
+
 struct NllKernels {
   ValueFunction (*values)(DType out);
   PlaneFunction (*planes)(std::int64_t element_bytes);
+  RowFunction (*rows)(std::int64_t element_bytes);  // null for 8
 };
 
 const NllKernels& NllKernelsFor(Isa isa);
