@@ -20,10 +20,8 @@ TEST(NllBig, OffsetsAbove32Bits) {
   Tensor target(DType::kI64, {4}), loss(DType::kF32, {4});
   SetIndices(target, {7, 0, 4, 7});
   // Class axis far apart, and positions far apart.
-  for (const Dims& strides : std::vector<Dims>{{1, kFar}, {kFar, 1}, {kFar + 1, kFar}}) {
+  for (const Dims& strides : std::vector<Dims>{{1, kFar}, {kFar, 1}}) {
     const TensorLayout layout = LayoutOf(DType::kF32, {4, 8}, strides);
-    const std::int64_t span = 3 * strides[0] + 7 * strides[1];
-    if (span >= 8 * kFar) continue;
     const auto at = [&](std::int64_t i, std::int64_t c) -> float& {
       return x.as<float>()[i * strides[0] + c * strides[1]];
     };
