@@ -36,7 +36,8 @@ namespace onehot {
 struct CrossEntropyOptions {
   std::optional<ConstTensorView> weight = std::nullopt;        // [C], dtype of input or f32: class weights
   std::optional<ConstTensorView> token_weight = std::nullopt;  // shape of target, dtype of input or f32
-  std::optional<ConstTensorView> denominator = std::nullopt;   // one element, f32 or f64: replaces D and D_z in mean
+  std::optional<ConstTensorView> denominator = std::nullopt;   // one element, f32 or f64: replaces D and D_z in mean,
+                                                              // not read otherwise
   Reduction reduction = Reduction::kMean;
   std::int64_t ignore_index = kDefaultIgnoreIndex;
   double label_smoothing = 0;  // eps, in [0, 1]
@@ -66,11 +67,16 @@ struct CrossEntropyOptions {
 // each class v belongs to lane v % 16, lanes are added up in ascending order and folded in pairs (j with j + 8, then 4,
 // 2, 1); blocks are folded ascending, rescaled to the larger maximum. Sums over positions are in f64 and in the order of
 // NllLoss. Each result is rounded once to its dtype. The bits are the same for any number of threads, any instruction
-// set and any strides. Errors against the formula: lse within 4 + (C / 1024) units in the last place of f32 of
-// max(1, |lse|); a loss likewise.
+// set and any strides. Errors against the formula: lse within 4 + C / 1024 units in the last place of f32 of
+// max(1, |lse|, log C), a loss likewise; a softcap adds 4 units of the largest |z|. The implementation ref, which f64
+// logits take, computes in f64.
 //
-// A class at -infinity has probability 0 and no gradient; with eps > 0 the loss is then +infinity, as in PyTorch, unless
-// its class weight is 0. NaN and +infinity make their own position NaN and nothing else but reduced sums.
+// A class at -infinity has probability 0, and its entropy term is 0; with eps > 0 the loss is then +infinity, as in
+// PyTorch, unless its class weight is 0. The gradient follows the formula with p = 0, and is 0 there under a softcap.
+// With all classes there, lse is -infinity, the loss NaN and argmax 0. NaN, and +infinity without a softcap, make their
+// own position NaN and nothing else but reduced sums.
+//
+// With a denominator, zero_if_empty changes nothing unless the denominator is 0: 0 / denominator is 0.
 //
 // Errors as in NllLoss.
 struct CrossEntropy {
@@ -97,7 +103,8 @@ ONEHOT_API Result<Plan> Prepare(const CrossEntropy& problem);
 //   input, target         as in CrossEntropy
 //   out                   dtype of input or f32; shape of input. It may be input itself, the same address and strides:
 //                         then the gradient replaces the logits
-//   lse                   what CrossEntropy gave for the same input and options; without it, it is computed once more
+//   lse                   what CrossEntropy gave for the same input and options. Without it, it is computed once more, and
+//                         not rounded to one number: with it the gradient has the rounding of lse, |lse| 2^-24, on top
 //   grad_loss             g: dtype of input, f32 or f64; none: shape of target; mean and sum: one element, any rank
 //   grad_log_probability  r: f32 (f64 for f64 input), shape of target
 //   grad_entropy          h: as r

@@ -72,7 +72,7 @@ class OnePass final : public PlanBody {
     const int threads = ThreadsFor(bytes, options.threads);
     TouchScratch(scratch, scratch_bytes(), threads);
     if (Status bad = targets_.Read(scratch, threads); !bad.ok()) return bad;
-    if (N_ == 0 || C_ == 0) return Status::Ok();
+    if (N_ == 0 || (C_ == 0 && !op_.compact)) return Status::Ok();
     Progress progress(options, N_ * touched * size_);
     Job job{scratch, progress, threads, targets_.Classes(scratch)};
     Prepare(job);

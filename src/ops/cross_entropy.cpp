@@ -109,8 +109,11 @@ Status Check(const CrossEntropyBackward& op) {
                                                       SizeOf(input) == 2 ? ", or f32" : "", Name(op.out.dtype)));
   const NamedInput per_position[] = {
       {"lse", op.lse}, {"grad_log_probability", op.grad_log_probability}, {"grad_entropy", op.grad_entropy}};
-  if (op.grad_loss && !(op.grad_loss->dtype == DType::kF64))
-    if (Status bad = CheckOperandDType("grad_loss", op.grad_loss->dtype, "input", input); !bad.ok()) return bad;
+  if (op.grad_loss)
+    if (const DType dtype = op.grad_loss->dtype; dtype != input && dtype != DType::kF32 && dtype != DType::kF64)
+      return Status::Error(
+          Code::kBadDType,
+          fmt::format("grad_loss: dtype must be that of input, {}, or f32 or f64, is {}", Name(input), Name(dtype)));
   for (const auto& [name, tensor] : per_position)
     if (tensor)
       if (Status bad = CheckDTypeIs(name, tensor->dtype, accumulator); !bad.ok()) return bad;
