@@ -41,7 +41,7 @@ class Batches final : public PlanBody {
 
   Status Run(Scratch scratch, const RunOptions& options) const override {
     const std::int64_t N = problem_.N, bytes = N * (problem_.C * problem_.size + SizeOf(op_.target.dtype));
-    const int threads = ThreadsFor(bytes, options.threads);
+    const int threads = problem_.Threads(ThreadsFor(bytes, options.threads));
     TouchScratch(scratch, scratch_bytes(), threads);
     if (Status bad = problem_.targets.Read(scratch, threads); !bad.ok()) return bad;
     Progress progress(options, bytes);
@@ -57,8 +57,8 @@ class Batches final : public PlanBody {
       float terms[kSumBlock], z_terms[kSumBlock];
       float* const to = blockwise_ ? terms : scratch.Get(terms_).data() + begin;
       float* const z_to = blockwise_ ? z_terms : scratch.Get(z_terms_).data() + begin;
-      problem_.ForBatches(begin, end, N, [&](const Batch& batch) {
-        Work(scratch, batch, weight, factors, to + (batch.begin - begin), z_to + (batch.begin - begin));
+      problem_.ForBatches(begin, end, problem_.batch(), N, [&](const Batch& batch) {
+        Work(scratch, thread, batch, weight, factors, to + (batch.begin - begin), z_to + (batch.begin - begin));
       });
       if (reduced_ && blockwise_) {
         block_loss[t] = problem_.kernels.block_sum(terms, end - begin);
@@ -82,16 +82,17 @@ class Batches final : public PlanBody {
 
  private:
   // `to` and `z_to` get the terms of a sum.
-  void Work(Scratch scratch, const Batch& batch, const float* weight, const LossFactors& factors, float* to,
+  void Work(Scratch scratch, int thread, const Batch& batch, const float* weight, const LossFactors& factors, float* to,
             float* z_to) const {
     BatchArrays a;
-    alignas(64) float target[kBatch], lse[kBatch], log_probability[kBatch], entropy[kBatch], loss[kBatch],
-        z_loss[kBatch];
+    alignas(64) float target[kStatisticsBatch], lse[kStatisticsBatch], log_probability[kStatisticsBatch];
+    alignas(64) float entropy[kStatisticsBatch], loss[kStatisticsBatch], z_loss[kStatisticsBatch];
     const bool smooth = op_.loss && op_.options.label_smoothing > 0;
     const Logits logits = problem_.LogitsOf(batch);
-    std::int64_t argmax[kBatch];
+    std::int64_t argmax[kStatisticsBatch];
     problem_.ClassesOf(scratch, batch, a.classes);
     problem_.softmax.statistics({.logits = logits,
+                                 .tile = problem_.Tile(scratch, thread),
                                  .weight = weight,
                                  .max = a.max,
                                  .sum = a.sum,

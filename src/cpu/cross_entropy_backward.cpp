@@ -25,7 +25,10 @@ class BatchesBackward final : public PlanBody {
         grad_log_probability_(op.grad_log_probability),
         grad_entropy_(op.grad_entropy) {
     const std::int64_t position_bytes = std::max<std::int64_t>(problem_.C * problem_.size, 1);
-    task_ = std::max(problem_.batch(), kTaskBytes / position_bytes / problem_.batch() * problem_.batch());
+    // Without statistics nothing is read twice, and long rows of planes are better.
+    statistics_ = !op.lse || op.grad_entropy;
+    batch_ = statistics_ || !problem_.planes() ? problem_.batch() : kBatch;
+    task_ = std::max(batch_, kTaskBytes / position_bytes / batch_ * batch_);
     const std::int64_t elements = problem_.N * problem_.C;
     // In place, the lines are in cache when they are written.
     stream_ = op.out.data != op.input.data && PastCaches(elements * problem_.size, elements * SizeOf(op.out.dtype));
@@ -36,7 +39,7 @@ class BatchesBackward final : public PlanBody {
   Status Run(Scratch scratch, const RunOptions& options) const override {
     const std::int64_t N = problem_.N;
     const std::int64_t per_position = problem_.C * (problem_.size + SizeOf(op_.out.dtype)) + SizeOf(op_.target.dtype);
-    const int threads = ThreadsFor(N * per_position, options.threads);
+    const int threads = problem_.Threads(ThreadsFor(N * per_position, options.threads));
     TouchScratch(scratch, scratch_bytes(), threads);
     if (Status bad = problem_.targets.Read(scratch, threads); !bad.ok()) return bad;
     Progress progress(options, N * per_position);
@@ -49,8 +52,8 @@ class BatchesBackward final : public PlanBody {
     ParallelFor(threads, (N + task_ - 1) / task_, [&](std::int64_t t, int thread) {
       if (progress.stopped()) return;
       const std::int64_t begin = t * task_, end = std::min(N, begin + task_);
-      problem_.ForBatches(begin, end, LossProblem::InnerRun(out_at_),
-                          [&](const Batch& batch) { Work(scratch, batch, weight, factors, divisors); });
+      problem_.ForBatches(begin, end, batch_, LossProblem::InnerRun(out_at_),
+                          [&](const Batch& batch) { Work(scratch, thread, batch, weight, factors, divisors); });
       if (stream_) hwy::FlushStream();
       progress.Advance(per_position * (end - begin), thread);
     });
@@ -60,7 +63,7 @@ class BatchesBackward final : public PlanBody {
   }
 
  private:
-  void Work(Scratch scratch, const Batch& batch, const float* weight, const LossFactors& factors,
+  void Work(Scratch scratch, int thread, const Batch& batch, const float* weight, const LossFactors& factors,
             const WeightSums& divisors) const {
     BatchArrays a;
     alignas(64) float alpha[kBatch], beta[kBatch], gamma[kBatch], entropy[kBatch];
@@ -70,11 +73,12 @@ class BatchesBackward final : public PlanBody {
     const bool smooth = op_.grad_loss && op_.options.label_smoothing > 0;
     const bool z_loss = op_.grad_loss && op_.options.z_loss > 0;
     const float* const h = grad_entropy_.Load(batch.begin, batch.count, grad_entropy);
-    if (lse_ && h == nullptr) {
+    if (!statistics_) {
       lse_.Load(batch.begin, batch.count, a.max);
       std::fill_n(a.log_sum, batch.count, 0.0f);
     } else {
       problem_.softmax.statistics({.logits = logits,
+                                   .tile = problem_.Tile(scratch, thread),
                                    .weight = nullptr,
                                    .max = a.max,
                                    .sum = a.sum,
@@ -128,8 +132,8 @@ class BatchesBackward final : public PlanBody {
   const LossProblem problem_;
   const Positions out_at_;
   const InputPerPosition lse_, grad_loss_, grad_log_probability_, grad_entropy_;
-  std::int64_t task_ = 1;
-  bool stream_ = false;
+  std::int64_t batch_ = 1, task_ = 1;
+  bool statistics_ = false, stream_ = false;
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ using OutputPerPosition = PerPosition<TensorView>;
 
 // Positions side by side in row-major order, all in one run of the innermost axis.
 struct Batch {
-  std::int64_t begin, count, ahead;  // ahead: positions that follow in the run
+  std::int64_t begin, count;
 };
 
 class LossProblem {
@@ -64,11 +64,16 @@ class LossProblem {
     if (options.weight) weight_ = layout.Book<float>(C);
     block_weights_ = layout.Book<WeightSums>(sum_blocks());
     run_ = InnerRun(input_at_);
-    // Planes: enough positions that a row of them is worth fetching, in half of a 1 MiB L2. Rows: as many as fit a
-    // quarter of it, so that they are there still when they are read again.
-    const std::int64_t position_bytes = std::max<std::int64_t>(C * size, 1);
-    batch_ = planes() ? std::clamp<std::int64_t>((512 << 10) / position_bytes / 64 * 64, 64, kBatch)
-                      : std::clamp<std::int64_t>((256 << 10) / position_bytes, 1, kBatch);
+    // Planes: what fits a tile. Rows: as many as fit a quarter of a 1 MiB L2, so that they are there still when they are
+    // read again.
+    const std::int64_t row_bytes = std::max<std::int64_t>(C * size, 1),
+                       block = std::clamp<std::int64_t>(C, 1, kClassBlock);
+    batch_ = planes() ? std::clamp<std::int64_t>(kTile / block / 64 * 64, 64, kStatisticsBatch)
+                      : std::clamp<std::int64_t>((256 << 10) / row_bytes, 1, kStatisticsBatch);
+    if (planes()) {
+      slots_ = std::clamp<std::int64_t>(N / batch_ + 1, 1, std::max(8, Processors()));
+      tiles_ = layout.Book<float>(slots_ * kTile);
+    }
   }
 
   static std::int64_t InnerRun(const Positions& at) {
@@ -82,13 +87,21 @@ class LossProblem {
   bool planes() const { return InnerStep(input_at_) == 1 && class_step_ != 1; }
   std::int64_t batch() const { return batch_; }
 
-  // Calls work(batch) for the positions [begin, end). Another tensor's runs may be shorter.
+  // How many of so many threads have a tile.
+  int Threads(int threads) const {
+    return planes() ? static_cast<int>(std::min<std::int64_t>(threads, slots_)) : threads;
+  }
+  float* Tile(Scratch scratch, int thread) const {
+    return planes() ? scratch.Get(tiles_).data() + thread * kTile : nullptr;
+  }
+
+  // Calls work(batch) for the positions [begin, end), at most so many in each. Another tensor's runs may be shorter.
   template <class F>
-  void ForBatches(std::int64_t begin, std::int64_t end, std::int64_t other_run, F&& work) const {
+  void ForBatches(std::int64_t begin, std::int64_t end, std::int64_t most, std::int64_t other_run, F&& work) const {
     const std::int64_t run = std::min(run_, other_run);
     for (std::int64_t at = begin; at < end;) {
-      const std::int64_t left = run - at % run, count = std::min({end - at, left, batch_});
-      work(Batch{at, count, left - count});
+      const std::int64_t count = std::min({end - at, run - at % run, most});
+      work(Batch{at, count});
       at += count;
     }
   }
@@ -100,8 +113,7 @@ class LossProblem {
             .class_step = class_step_,
             .count = batch.count,
             .C = C,
-            .softcap = static_cast<float>(options_.softcap),
-            .ahead = batch.ahead};
+            .softcap = static_cast<float>(options_.softcap)};
   }
 
   void ClassesOf(Scratch scratch, const Batch& batch, std::uint32_t* classes) const {
@@ -144,7 +156,7 @@ class LossProblem {
   WeightSums Denominators(Scratch scratch, const float* weight, int threads) const {
     WeightSums* const sums = scratch.Get(block_weights_).data();
     ParallelFor(threads, sum_blocks(), [&](std::int64_t b, int) {
-      const Batch block{b * kSumBlock, std::min(kSumBlock, N - b * kSumBlock), 0};
+      const Batch block{b * kSumBlock, std::min(kSumBlock, N - b * kSumBlock)};
       std::uint32_t classes[kSumBlock];
       float tokens[kSumBlock];
       ClassesOf(scratch, block, classes);
@@ -180,7 +192,8 @@ class LossProblem {
   const CrossEntropyOptions options_;
   const Positions input_at_;
   const std::int64_t class_step_;
-  std::int64_t run_ = 1, batch_ = 1;
+  std::int64_t run_ = 1, batch_ = 1, slots_ = 0;
+  Piece<float> tiles_;
   Piece<float> weight_;
   Piece<WeightSums> block_weights_;
 };

@@ -22,16 +22,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 using LogitTag = hn::CappedTag<float, kClassLanes>;
 
 struct Cap {
-  float c, inverse;  // c = 0: none
+  bool on;
+  float c, inverse;
 
-  explicit Cap(float softcap) : c(softcap), inverse(softcap == 0 ? 0 : 1 / softcap) {}
-  bool on() const { return c != 0; }
+  explicit Cap(float softcap) : on(softcap != 0), c(softcap), inverse(on ? 1 / softcap : 0) {}
 };
 
 // z of uncapped logits u. A class at -infinity stays there.
 template <class D>
 HWY_INLINE hn::Vec<D> Capped(D d, hn::Vec<D> u, const Cap& cap) {
-  if (!cap.on()) return u;
+  if (!cap.on) return u;
   const auto z = hn::Mul(hn::Set(d, cap.c), Tanh(d, hn::Mul(u, hn::Set(d, cap.inverse))));
   return hn::IfThenElse(hn::Eq(u, hn::Set(d, -std::numeric_limits<float>::infinity())), u, z);
 }

@@ -11,6 +11,10 @@
 
 #include "cpu/logits-inl.h"
 
+// For loops over vectors: a call would keep constants in memory (measured: 9.7 ns a vector, and 3.6 without).
+#undef ONEHOT_LOOP_ATTR
+#define ONEHOT_LOOP_ATTR HWY_ATTR __attribute__((always_inline))
+
 HWY_BEFORE_NAMESPACE();
 namespace onehot::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -50,23 +54,25 @@ struct Sums {
 
 // ---- Rows: the lanes of a vector are classes. Takes any strides.
 
-// A block of z side by side, padded with -infinity to whole kClassLanes.
+// A block of z side by side, padded with -infinity to whole kClassLanes; and the largest of them.
 template <class T>
-HWY_INLINE const float* LoadBlock(const T* from, std::int64_t step, std::int64_t n, const Cap& cap, float* buffer) {
+HWY_INLINE float LoadBlock(const T* from, std::int64_t step, std::int64_t n, const Cap& cap, float* z) {
   const LogitTag d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  if constexpr (std::is_same_v<T, float>) {
-    if (step == 1 && n % kClassLanes == 0 && !cap.on()) return from;
-  }
+  auto largest = hn::Set(d, kMinusInfinity);
+  const auto keep = [&](std::int64_t v, auto u) ONEHOT_LOOP_ATTR {
+    const auto capped = Capped(d, u, cap);
+    hn::Store(capped, d, z + v);
+    return capped;
+  };
   std::int64_t v = 0;
   if (step == 1)
-    for (; v + lanes <= n; v += lanes) hn::Store(Capped(d, LoadWide(d, from + v), cap), d, buffer + v);
-  for (; v < n; v += lanes) {
-    const std::int64_t some = std::min(lanes, n - v);
-    hn::Store(Capped(d, LoadSome(d, from + v * step, step, some), cap), d, buffer + v);
-  }
-  for (v = n; v % kClassLanes != 0; ++v) buffer[v] = kMinusInfinity;
-  return buffer;
+    for (; v + lanes <= n; v += lanes) largest = hn::Max(keep(v, LoadWide(d, from + v)), largest);
+  const std::int64_t whole = v;
+  for (; v < n; v += lanes) keep(v, LoadSome(d, from + v * step, step, std::min(lanes, n - v)));
+  for (v = n; v % kClassLanes != 0; ++v) z[v] = kMinusInfinity;
+  for (v = whole; v < n; v += lanes) largest = hn::Max(hn::Load(d, z + v), largest);
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
 // Lane j with j + 8, then 4, 2, 1.
@@ -84,7 +90,7 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
   const Logits& logits = task.logits;
   const Cap cap(logits.softcap);
   const T* const row = reinterpret_cast<const T*>(logits.data) + i * logits.position_step;
-  HWY_ALIGN float buffer[kClassBlock], sum[kClassLanes], moment[kClassLanes], linear[kClassLanes];
+  HWY_ALIGN float z[kClassBlock], sum[kClassLanes], moment[kClassLanes], linear[kClassLanes];
   Sums<decltype(d1)> total{hn::Set(d1, kMinusInfinity), hn::Zero(d1), hn::Zero(d1)};
   float reference = 0, total_linear = 0;
   std::int64_t argmax = 0;
@@ -92,15 +98,13 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
     const std::int64_t n = std::min(kClassBlock, logits.C - begin),
                        padded = (n + kClassLanes - 1) / kClassLanes * kClassLanes;
     const T* const from = row + begin * logits.class_step;
-    const float* const z = LoadBlock(from, logits.class_step, n, cap, buffer);
-
-    auto largest = hn::Set(d, kMinusInfinity);
-    for (std::int64_t v = 0; v < padded; v += lanes) largest = hn::Max(hn::LoadU(d, z + v), largest);
-    const float max = hn::GetLane(hn::MaxOfLanes(d, largest));
+    const float max = LoadBlock(from, logits.class_step, n, cap, z);
+    // What comes next in memory, to be fetched while exponentials keep the core busy.
+    const T* const next = begin + n < logits.C ? from + n : row + logits.position_step;
     if (task.argmax != nullptr && max > hn::GetLane(total.max)) {
       const auto wanted = hn::Set(d, max);
       for (std::int64_t v = 0; v < padded; v += lanes) {
-        const std::intptr_t lane = hn::FindFirstTrue(d, hn::Eq(hn::LoadU(d, z + v), wanted));
+        const std::intptr_t lane = hn::FindFirstTrue(d, hn::Eq(hn::Load(d, z + v), wanted));
         if (lane < 0) continue;
         argmax = begin + v + lane;
         break;
@@ -114,12 +118,14 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
     for (std::int64_t l = 0; l < kClassLanes; l += lanes) {
       auto sums = hn::Zero(d);
       if (task.moment == nullptr) {
-        for (std::int64_t v = l; v < padded; v += kClassLanes)
-          sums = hn::Add(sums, Exp(d, hn::Sub(hn::LoadU(d, z + v), origin)));
+        for (std::int64_t v = l; v < padded; v += kClassLanes) {
+          if (l == 0) hwy::Prefetch(next + v);
+          sums = hn::Add(sums, Exp(d, hn::Sub(hn::Load(d, z + v), origin)));
+        }
       } else {
         auto moments = hn::Zero(d);
         for (std::int64_t v = l; v < padded; v += kClassLanes) {
-          const auto x = hn::Sub(hn::LoadU(d, z + v), origin);
+          const auto x = hn::Sub(hn::Load(d, z + v), origin);
           const auto e = Exp(d, x);
           sums = hn::Add(sums, e);
           moments = hn::Add(moments, Moment(d, e, x));
@@ -154,12 +160,23 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
 
 // ---- Planes: the lanes of a vector are positions that lie side by side.
 
+using PerPosition = float[kStatisticsBatch];
+
 struct PlaneState {
-  alignas(64) float max[kBatch], sum[kBatch], moment[kBatch], linear[kBatch], reference[kBatch];
-  alignas(64) float block_max[kBatch], origin[kBatch], best[kBatch];
-  alignas(64) std::int32_t argmax[kBatch];
-  alignas(64) float sums[kClassLanes][kBatch], moments[kClassLanes][kBatch], linears[kClassLanes][kBatch];
+  alignas(64) PerPosition max, sum, moment, linear, reference, block_max, origin, best;
+  alignas(64) std::int32_t argmax[kStatisticsBatch];
+  alignas(64) PerPosition sums[kClassLanes], moments[kClassLanes], linears[kClassLanes];
 };
+
+// Bytes of planes to have on the way: the latency of memory (100 ns) times what one core draws (some 40 GB/s) is 4 KB.
+// Not much more: planes of images whose sides are powers of two all fall into the same few sets of a cache.
+constexpr std::int64_t kAheadBytes = 6 << 10;
+
+// Rows of planes to look ahead.
+template <class T>
+HWY_INLINE std::int64_t RowsAhead(std::int64_t count) {
+  return std::max<std::int64_t>(1, kAheadBytes / (count * static_cast<std::int64_t>(sizeof(T))));
+}
 
 template <class T>
 HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
@@ -168,18 +185,14 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const Logits& logits = task.logits;
   const Cap cap(logits.softcap);
-  const std::int64_t count = logits.count, whole = count - count % lanes;
+  const std::int64_t count = logits.count, whole = count - count % lanes, padded = (count + lanes - 1) / lanes * lanes;
+  const std::int64_t ahead = RowsAhead<T>(count) * logits.class_step;
   PlaneState s;
-  const auto for_all = [&](auto&& f) HWY_ATTR {
+  const auto for_all = [&](auto&& f) ONEHOT_LOOP_ATTR {
     for (std::int64_t i = 0; i < count; i += lanes) f(i);
   };
-  // Calls f(i, z) for the vectors of the row of a class.
-  const auto for_row = [&](const T* row, auto&& f) HWY_ATTR {
-    for (std::int64_t i = 0; i < whole; i += lanes) f(i, Capped(d, LoadWide(d, row + i), cap));
-    if (whole < count) f(whole, Capped(d, LoadSome(d, row + whole, 1, count - whole), cap));
-  };
   // Lanes l and l + width of every position; those from n on are empty, and have not been written.
-  const auto fold = [&](float(*sums)[kBatch], std::int64_t n) HWY_ATTR {
+  const auto fold = [&](PerPosition* sums, std::int64_t n) HWY_ATTR {
     for (std::int64_t width = kClassLanes / 2; width > 0; width /= 2)
       for (std::int64_t l = 0; l < width && l + width < n; ++l)
         for_all([&](std::int64_t i) HWY_ATTR {
@@ -188,7 +201,7 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
   };
   for_all([&](std::int64_t i) HWY_ATTR {
     hn::Store(hn::Set(d, kMinusInfinity), d, s.best + i);
-    hn::Store(hn::Zero(di), di, s.argmax + i);
+    hn::Store(hn::Zero(di), di, s.argmax + i);  // classes fit: cpu/targets_simd.h
     hn::Store(hn::Zero(d), d, s.linear + i);
   });
   for (std::int64_t begin = 0; begin < logits.C; begin += kClassBlock) {
@@ -197,16 +210,23 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
     for_all([&](std::int64_t i) HWY_ATTR { hn::Store(hn::Set(d, kMinusInfinity), d, s.block_max + i); });
     for (std::int64_t v = 0; v < n; ++v) {
       const T* const row = block + v * logits.class_step;
-      for_row(row, [&](std::int64_t i, auto z) HWY_ATTR {
+      float* const to = task.tile + v * padded;
+      const auto class_here = hn::Set(di, static_cast<std::int32_t>(begin + v));
+      const auto look = [&](std::int64_t i, auto u) ONEHOT_LOOP_ATTR {
+        const auto z = Capped(d, u, cap);
+        hn::Store(z, d, to + i);
         hn::Store(hn::Max(z, hn::Load(d, s.block_max + i)), d, s.block_max + i);
         if (task.argmax == nullptr) return;
         const auto best = hn::Load(d, s.best + i);
         const auto better = hn::Gt(z, best);
         hn::Store(hn::IfThenElse(better, z, best), d, s.best + i);
-        hn::Store(hn::IfThenElse(hn::RebindMask(di, better), hn::Set(di, static_cast<std::int32_t>(begin + v)),
-                                 hn::Load(di, s.argmax + i)),
-                  di, s.argmax + i);
-      });
+        hn::Store(hn::IfThenElse(hn::RebindMask(di, better), class_here, hn::Load(di, s.argmax + i)), di, s.argmax + i);
+      };
+      for (std::int64_t i = 0; i < whole; i += lanes) {
+        hwy::Prefetch(row + ahead + i);
+        look(i, LoadWide(d, row + i));
+      }
+      if (whole < count) look(whole, LoadSome(d, row + whole, 1, count - whole));
     }
     for_all([&](std::int64_t i) HWY_ATTR {
       const auto origin = Origin(d, hn::Load(d, s.block_max + i));
@@ -214,21 +234,21 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
       if (begin == 0) hn::Store(origin, d, s.reference + i);
     });
     for (std::int64_t v = 0; v < n; ++v) {
-      const T* const row = block + v * logits.class_step;
+      const float* const from = task.tile + v * padded;
       const std::int64_t l = v % kClassLanes;
       const bool first = v < kClassLanes;
       const float w = task.weight == nullptr ? 1.0f : task.weight[begin + v];
-      for_row(row, [&](std::int64_t i, auto z) HWY_ATTR {
-        if (logits.ahead > 0) hwy::Prefetch(row + i + count);  // of the next batch, while this one is worked on
+      const auto add = [&](PerPosition* sums, std::int64_t i, auto term) ONEHOT_LOOP_ATTR {
+        hn::Store(first ? term : hn::Add(hn::Load(d, sums[l] + i), term), d, sums[l] + i);
+      };
+      for_all([&](std::int64_t i) ONEHOT_LOOP_ATTR {
+        const auto z = hn::Load(d, from + i);
         const auto x = hn::Sub(z, hn::Load(d, s.origin + i));
         const auto e = Exp(d, x);
-        const auto add = [&](float(*sums)[kBatch], auto term) HWY_ATTR {
-          hn::Store(first ? term : hn::Add(hn::Load(d, sums[l] + i), term), d, sums[l] + i);
-        };
-        add(s.sums, e);
-        if (task.moment != nullptr) add(s.moments, Moment(d, e, x));
+        add(s.sums, i, e);
+        if (task.moment != nullptr) add(s.moments, i, Moment(d, e, x));
         if (task.linear != nullptr)
-          add(s.linears, w == 0 ? hn::Zero(d) : hn::Mul(hn::Set(d, w), hn::Sub(z, hn::Load(d, s.reference + i))));
+          add(s.linears, i, w == 0 ? hn::Zero(d) : hn::Mul(hn::Set(d, w), hn::Sub(z, hn::Load(d, s.reference + i))));
       });
     }
     fold(s.sums, n);
@@ -265,7 +285,7 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
 template <class T>
 void StatisticsOf(const SoftmaxTask& task) {
   const Logits& logits = task.logits;
-  if (logits.position_step == 1 && logits.class_step != 1 && logits.C <= std::numeric_limits<std::int32_t>::max()) {
+  if (logits.planes()) {
     PlaneStatistics<T>(task);
   } else {
     for (std::int64_t i = 0; i < logits.count; ++i) RowStatistics<T>(task, i);
@@ -310,7 +330,7 @@ HWY_INLINE hn::Vec<D> GradientOf(D d, hn::Vec<D> z, M hit, const Operands<D>& o,
       dz = hn::Add(dz, hn::Mul(p, o.beta));
     }
     if (task.gamma != nullptr) dz = hn::Sub(dz, hn::Mul(o.gamma, o.weight));
-    if (cap.on()) {
+    if (cap.on) {
       const auto ratio = hn::Mul(z, hn::Set(d, cap.inverse));
       const auto slope = hn::Sub(hn::Set(d, 1.0f), hn::Mul(ratio, ratio));
       dz = hn::IfThenZeroElse(hn::Eq(z, hn::Set(d, kMinusInfinity)), hn::Mul(dz, slope));
@@ -319,21 +339,24 @@ HWY_INLINE hn::Vec<D> GradientOf(D d, hn::Vec<D> z, M hit, const Operands<D>& o,
   return dz;
 }
 
-// Calls f(i, n) for [0, count): n elements from i on, whole vectors where `out` lets them be streamed.
+// Calls f(i, n, whole, stream) for [0, count): n elements from i on, whole vectors of them if `whole`, whole lines that may
+// go past the caches if `stream`, both std::bool_constant.
 template <class O, class F>
 HWY_INLINE void ForVectors(std::int64_t count, const O* out, bool stream, std::int64_t lanes, F&& f) {
+  constexpr std::true_type kYes;
+  constexpr std::false_type kNo;
   std::int64_t i = 0;
   if (stream) {
     const auto misaligned = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(out) & (kStreamAlign - 1));
     const std::int64_t head = std::min(count, misaligned / static_cast<std::int64_t>(sizeof(O)));
-    for (; i < head; i += lanes) f(i, std::min(lanes, head - i), false);
+    for (; i < head; i += lanes) f(i, std::min(lanes, head - i), kNo, kNo);
     i = head;
+    constexpr std::int64_t kLine = kStreamAlign / static_cast<std::int64_t>(sizeof(O));
+    const std::int64_t lines = i + (count - i) / kLine * kLine;
+    for (; i < lines; i += lanes) f(i, lanes, kYes, kYes);
   }
-  // Streams only to lines that are written whole.
-  const std::int64_t line = stream ? kStreamAlign / static_cast<std::int64_t>(sizeof(O)) : lanes;
-  const std::int64_t whole = i + (count - i) / line * line;
-  for (; i < whole; i += lanes) f(i, lanes, stream);
-  for (; i < count; i += lanes) f(i, std::min(lanes, count - i), false);
+  for (; i + lanes <= count; i += lanes) f(i, lanes, kYes, kNo);
+  if (i < count) f(i, count - i, kNo, kNo);
 }
 
 template <class T, class O, bool kPlain>
@@ -343,39 +366,38 @@ HWY_NOINLINE void PlaneGradient(const SoftmaxGradientTask& task) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const Logits& logits = task.logits;
   const Cap cap(logits.softcap);
+  const std::int64_t ahead = RowsAhead<T>(logits.count) * logits.class_step;
   for (std::int64_t v = 0; v < logits.C; ++v) {
     const T* const row = reinterpret_cast<const T*>(logits.data) + v * logits.class_step;
     O* const out = reinterpret_cast<O*>(task.out) + v * task.out_class_step;
     const auto class_here = hn::Set(du, static_cast<std::uint32_t>(v));
     const auto weight = hn::Set(d, task.weight == nullptr ? 1.0f : task.weight[v]);
-    ForVectors(logits.count, out, task.stream, lanes, [&](std::int64_t i, std::int64_t n, bool stream) HWY_ATTR {
-      if (logits.ahead > 0) hwy::Prefetch(row + i + logits.count);
-      const auto operand = [&](const float* from) HWY_ATTR {
-        if (from == nullptr) return hn::Zero(d);
-        return n == lanes ? hn::LoadU(d, from + i) : LoadSome(d, from + i, 1, n);
-      };
-      HWY_ALIGN std::uint32_t some[kClassLanes] = {};
-      const std::uint32_t* classes = task.classes + i;
-      if (n != lanes) {
-        std::copy_n(classes, n, some);
-        classes = some;
-      }
-      const auto y = hn::LoadU(du, classes);
-      const auto z = Capped(d, n == lanes ? LoadWide(d, row + i) : LoadSome(d, row + i, 1, n), cap);
-      Operands<LogitTag> o{operand(task.max), operand(task.log_sum), operand(task.alpha), hn::Zero(d),
-                           hn::Zero(d),       hn::Zero(d),           hn::Zero(d),         weight};
-      if constexpr (!kPlain) {
-        o.beta = operand(task.beta), o.h = operand(task.h), o.entropy = operand(task.entropy);
-        o.gamma = operand(task.gamma);
-      }
-      auto dz = GradientOf<kPlain>(d, z, hn::RebindMask(d, hn::Eq(y, class_here)), o, task, cap);
-      dz = hn::IfThenZeroElse(hn::RebindMask(d, hn::Eq(y, hn::Set(du, ~std::uint32_t{0}))), dz);
-      if (n == lanes) {
-        StoreNarrow(dz, d, out + i, stream);
-      } else {
-        StoreSome(dz, d, out + i, 1, n);
-      }
-    });
+    ForVectors(logits.count, out, task.stream, lanes,
+               [&](std::int64_t i, std::int64_t n, auto whole, auto stream) ONEHOT_LOOP_ATTR {
+                 constexpr bool kWhole = decltype(whole)::value;
+                 if constexpr (kWhole) hwy::Prefetch(row + ahead + i);
+                 const auto operand = [&](const float* from) ONEHOT_LOOP_ATTR {
+                   if (from == nullptr) return hn::Zero(d);
+                   return kWhole ? hn::LoadU(d, from + i) : LoadSome(d, from + i, 1, n);
+                 };
+                 HWY_ALIGN std::uint32_t some[kClassLanes] = {};
+                 if constexpr (!kWhole) std::copy_n(task.classes + i, n, some);
+                 const auto y = kWhole ? hn::LoadU(du, task.classes + i) : hn::Load(du, some);
+                 const auto z = Capped(d, kWhole ? LoadWide(d, row + i) : LoadSome(d, row + i, 1, n), cap);
+                 Operands<LogitTag> o{operand(task.max), operand(task.log_sum), operand(task.alpha), hn::Zero(d),
+                                      hn::Zero(d),       hn::Zero(d),           hn::Zero(d),         weight};
+                 if constexpr (!kPlain) {
+                   o.beta = operand(task.beta), o.h = operand(task.h), o.entropy = operand(task.entropy);
+                   o.gamma = operand(task.gamma);
+                 }
+                 auto dz = GradientOf<kPlain>(d, z, hn::RebindMask(d, hn::Eq(y, class_here)), o, task, cap);
+                 dz = hn::IfThenZeroElse(hn::RebindMask(d, hn::Eq(y, hn::Set(du, ~std::uint32_t{0}))), dz);
+                 if constexpr (kWhole) {
+                   StoreNarrow(dz, d, out + i, decltype(stream)::value);
+                 } else {
+                   StoreSome(dz, d, out + i, 1, n);
+                 }
+               });
   }
 }
 
@@ -394,33 +416,34 @@ HWY_NOINLINE void RowGradient(const SoftmaxGradientTask& task, std::int64_t i) {
                        operand(task.h),   operand(task.entropy), operand(task.gamma), hn::Set(d, 1.0f)};
   const std::uint32_t y = task.classes[i];
   const bool ignored = y == ~std::uint32_t{0};
-  ForVectors(logits.C, out, task.stream && dense_out, lanes, [&](std::int64_t v, std::int64_t n, bool stream) HWY_ATTR {
-    auto dz = hn::Zero(d);
-    if (!ignored) {
-      const auto z = Capped(d,
-                            n == lanes && dense_in ? LoadWide(d, row + v)
-                                                   : LoadSome(d, row + v * logits.class_step, logits.class_step, n),
-                            cap);
-      const auto here = hn::Iota(du, static_cast<std::uint32_t>(v));
-      if constexpr (!kPlain) {
-        if (task.weight != nullptr)
-          o.weight = n == lanes ? hn::LoadU(d, task.weight + v) : LoadSome(d, task.weight + v, 1, n);
-      }
-      dz = GradientOf<kPlain>(d, z, hn::RebindMask(d, hn::Eq(here, hn::Set(du, y))), o, task, cap);
-    }
-    if (n == lanes && dense_out) {
-      StoreNarrow(dz, d, out + v, stream);
-    } else {
-      StoreSome(dz, d, out + v * task.out_class_step, task.out_class_step, n);
-    }
-  });
+  const auto first_classes = hn::Iota(du, 0);  // once: it goes through memory
+  ForVectors(logits.C, out, task.stream && dense_out, lanes,
+             [&](std::int64_t v, std::int64_t n, auto whole, auto stream) ONEHOT_LOOP_ATTR {
+               constexpr bool kWhole = decltype(whole)::value;
+               auto dz = hn::Zero(d);
+               if (!ignored) {
+                 const auto u = kWhole && dense_in ? LoadWide(d, row + v)
+                                                   : LoadSome(d, row + v * logits.class_step, logits.class_step, n);
+                 const auto here = hn::Add(first_classes, hn::Set(du, static_cast<std::uint32_t>(v)));
+                 if constexpr (!kPlain) {
+                   if (task.weight != nullptr)
+                     o.weight = kWhole ? hn::LoadU(d, task.weight + v) : LoadSome(d, task.weight + v, 1, n);
+                 }
+                 dz = GradientOf<kPlain>(d, Capped(d, u, cap), hn::RebindMask(d, hn::Eq(here, hn::Set(du, y))), o, task,
+                                         cap);
+               }
+               if (kWhole && dense_out) {
+                 StoreNarrow(dz, d, out + v, decltype(stream)::value);
+               } else {
+                 StoreSome(dz, d, out + v * task.out_class_step, task.out_class_step, n);
+               }
+             });
 }
 
 template <class T, class O, bool kPlain>
 void GradientAs(const SoftmaxGradientTask& task) {
   const Logits& logits = task.logits;
-  if (logits.position_step == 1 && task.out_position_step == 1 && logits.class_step != 1)
-    return PlaneGradient<T, O, kPlain>(task);
+  if (logits.planes() && task.out_position_step == 1) return PlaneGradient<T, O, kPlain>(task);
   for (std::int64_t i = 0; i < logits.count; ++i) RowGradient<T, O, kPlain>(task, i);
 }
 

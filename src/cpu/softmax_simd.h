@@ -11,8 +11,14 @@
 
 namespace onehot::cpu {
 
-// Positions in a batch at most. Planes keep 16 lanes of sums for each, 32 KiB.
-inline constexpr std::int64_t kBatch = 512;
+// Positions in a batch at most: of a gradient, whose rows of planes are then worth fetching (8 KiB), and of statistics,
+// which keep 16 lanes of sums for each (32 KiB).
+inline constexpr std::int64_t kBatch = 2048;
+inline constexpr std::int64_t kStatisticsBatch = 512;
+
+// Numbers of a tile, where planes of a block of classes are kept side by side between the two times they are needed:
+// half of a 1 MiB L2.
+inline constexpr std::int64_t kTile = 128 << 10;
 
 // Classes whose exponentials are summed up before sums are folded, and the lanes they are dealt to: the order that
 // onehot/cross_entropy.h promises.
@@ -27,8 +33,9 @@ struct Logits {
   std::int64_t count;  // positions, at most kBatch
   std::int64_t C;
   float softcap;  // 0: none
-  // Positions after these lie further in the same direction and will be wanted next: may be prefetched.
-  std::int64_t ahead;
+
+  // Positions that lie side by side, unlike their classes.
+  bool planes() const { return position_step == 1 && class_step != 1; }
 };
 
 // For each position, z being the capped logits:
@@ -38,7 +45,8 @@ struct Logits {
 //   moment  sum of e^(z - m) (z - m), if asked for
 //   argmax  the lowest class with z = m, if asked for; the first NaN if there is one
 struct SoftmaxTask {
-  Logits logits;
+  Logits logits;        // at most kStatisticsBatch positions
+  float* tile;          // kTile numbers aligned to 64 bytes; for planes only
   const float* weight;  // of `linear`, for each class; null: all 1
   float *max, *sum;
   float *reference, *linear;  // null: not asked for
