@@ -15,58 +15,94 @@ namespace onehot::cpu::HWY_NAMESPACE {
 
 constexpr std::uint32_t kNone = kIgnored<std::uint32_t>;
 
-// Plain loops: the compiler vectorises them for each instruction set. Branches on what is asked for do not depend on the
-// position.
+// The loops below are plain ones, each over few arrays that do not overlap, so that the compiler vectorises them for each
+// instruction set. What is asked for is decided outside of them.
+template <class F>
+HWY_INLINE void ForEach(std::int64_t count, const std::uint32_t* HWY_RESTRICT classes, float* HWY_RESTRICT to, F&& f) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = classes[i] != kNone ? f(i) : 0.0f;
+}
+
+HWY_INLINE void Multiply(std::int64_t count, const float* HWY_RESTRICT by, float* HWY_RESTRICT to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] *= by[i];
+}
+
+HWY_INLINE void MultiplyByClass(std::int64_t count, const std::uint32_t* HWY_RESTRICT classes,
+                                const float* HWY_RESTRICT weight, float* HWY_RESTRICT to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] *= classes[i] != kNone ? weight[classes[i]] : 0.0f;
+}
+
 void Losses(const LossOfTask& t) {
   const LossFactors f = t.factors;
-  for (std::int64_t i = 0; i < t.count; ++i) {
-    const bool live = t.classes[i] != kNone;
-    if (t.lse != nullptr) t.lse[i] = live ? t.log_sum[i] + t.max[i] : 0.0f;
-    if (t.log_probability != nullptr) t.log_probability[i] = live ? -(t.log_sum[i] + (t.max[i] - t.target[i])) : 0.0f;
+  const float* HWY_RESTRICT const max = t.max;
+  const float* HWY_RESTRICT const log_sum = t.log_sum;
+  const float* HWY_RESTRICT const target = t.target;
+  if (t.lse != nullptr)
+    ForEach(t.count, t.classes, t.lse, [=](std::int64_t i) HWY_ATTR { return log_sum[i] + max[i]; });
+  if (t.log_probability != nullptr) {
+    ForEach(t.count, t.classes, t.log_probability,
+            [=](std::int64_t i) HWY_ATTR { return -(log_sum[i] + (max[i] - target[i])); });
   }
-  if (t.entropy != nullptr)
-    for (std::int64_t i = 0; i < t.count; ++i)
-      t.entropy[i] = t.classes[i] != kNone ? t.log_sum[i] - t.moment[i] / t.sum[i] : 0.0f;
+  if (t.entropy != nullptr) {
+    ForEach(t.count, t.classes, t.entropy,
+            [=, moment = t.moment, sum = t.sum](std::int64_t i) HWY_ATTR { return log_sum[i] - moment[i] / sum[i]; });
+  }
   if (t.loss != nullptr) {
-    for (std::int64_t i = 0; i < t.count; ++i) {
-      const std::uint32_t y = t.classes[i];
-      float loss = t.log_sum[i] + (t.max[i] - t.target[i]);
-      if (t.weight != nullptr) loss *= y != kNone ? t.weight[y] : 0.0f;
-      if (t.linear != nullptr) {
-        const float smooth = f.share * (f.all_weights * (t.log_sum[i] + (t.max[i] - t.reference[i])) - t.linear[i]);
-        loss = f.label_smoothing == 1 ? smooth : (1 - f.label_smoothing) * loss + smooth;
-      }
-      if (t.token_weight != nullptr) loss *= t.token_weight[i];
-      t.loss[i] = y != kNone ? loss : 0.0f;
+    ForEach(t.count, t.classes, t.loss, [=](std::int64_t i) HWY_ATTR { return log_sum[i] + (max[i] - target[i]); });
+    if (t.weight != nullptr) MultiplyByClass(t.count, t.classes, t.weight, t.loss);
+    if (t.linear != nullptr) {
+      float* HWY_RESTRICT const loss = t.loss;
+      ForEach(t.count, t.classes, loss, [=, reference = t.reference, linear = t.linear](std::int64_t i) HWY_ATTR {
+        const float smooth = f.share * (f.all_weights * (log_sum[i] + (max[i] - reference[i])) - linear[i]);
+        return f.label_smoothing == 1 ? smooth : (1 - f.label_smoothing) * loss[i] + smooth;
+      });
     }
+    if (t.token_weight != nullptr) Multiply(t.count, t.token_weight, t.loss);
   }
   if (t.z_loss != nullptr) {
-    for (std::int64_t i = 0; i < t.count; ++i) {
-      const float lse = t.log_sum[i] + t.max[i];
-      float z_loss = f.z_loss * lse * lse;
-      if (t.token_weight != nullptr) z_loss *= t.token_weight[i];
-      t.z_loss[i] = t.classes[i] != kNone ? z_loss : 0.0f;
-    }
+    ForEach(t.count, t.classes, t.z_loss, [=](std::int64_t i) HWY_ATTR {
+      const float lse = log_sum[i] + max[i];
+      return f.z_loss * lse * lse;
+    });
+    if (t.token_weight != nullptr) Multiply(t.count, t.token_weight, t.z_loss);
   }
 }
 
 void Factors(const FactorTask& t) {
   const LossFactors f = t.factors;
-  for (std::int64_t i = 0; i < t.count; ++i) {
-    const std::uint32_t y = t.classes[i];
-    float g = t.grad_loss == nullptr ? 0.0f : t.grad_loss[t.grad_loss_per_position ? i : 0];
-    if (t.token_weight != nullptr) g *= t.token_weight[i];
-    const float a = g / t.D, a_z = g / t.D_z;
-    float alpha = a * (1 - f.label_smoothing);
-    if (t.weight != nullptr) alpha *= y != kNone ? t.weight[y] : 0.0f;
-    if (t.grad_loss == nullptr) alpha = 0;  // whatever D is
-    if (t.grad_log_probability != nullptr) alpha -= t.grad_log_probability[i];
-    t.alpha[i] = alpha;
-    if (t.beta != nullptr) {
-      const float beta = a * f.share * f.all_weights + 2 * a_z * f.z_loss * (t.log_sum[i] + t.max[i]);
-      t.beta[i] = t.grad_loss == nullptr ? 0.0f : beta;
+  const std::int64_t count = t.count;
+  if (t.grad_loss == nullptr) {  // whatever D is
+    std::fill_n(t.alpha, count, 0.0f);
+    if (t.beta != nullptr) std::fill_n(t.beta, count, 0.0f);
+    if (t.gamma != nullptr) std::fill_n(t.gamma, count, 0.0f);
+  } else {
+    // alpha is g t for now.
+    float* HWY_RESTRICT const alpha = t.alpha;
+    if (t.grad_loss_per_position) {
+      std::copy_n(t.grad_loss, count, alpha);
+    } else {
+      std::fill_n(alpha, count, t.grad_loss[0]);
     }
-    if (t.gamma != nullptr) t.gamma[i] = t.grad_loss == nullptr ? 0.0f : a * f.share;
+    if (t.token_weight != nullptr) Multiply(count, t.token_weight, alpha);
+    if (t.beta != nullptr) {
+      float* HWY_RESTRICT const beta = t.beta;
+      const float* HWY_RESTRICT const max = t.max;
+      const float* HWY_RESTRICT const log_sum = t.log_sum;
+      for (std::int64_t i = 0; i < count; ++i)
+        beta[i] = alpha[i] / t.D * f.share * f.all_weights + 2 * (alpha[i] / t.D_z) * f.z_loss * (log_sum[i] + max[i]);
+    }
+    const float kept = 1 - f.label_smoothing;
+    for (std::int64_t i = 0; i < count; ++i) alpha[i] /= t.D;
+    if (t.gamma != nullptr) {
+      float* HWY_RESTRICT const gamma = t.gamma;
+      for (std::int64_t i = 0; i < count; ++i) gamma[i] = alpha[i] * f.share;
+    }
+    if (kept != 1)
+      for (std::int64_t i = 0; i < count; ++i) alpha[i] *= kept;
+    if (t.weight != nullptr) MultiplyByClass(count, t.classes, t.weight, alpha);
+  }
+  if (t.grad_log_probability != nullptr) {
+    const float* HWY_RESTRICT const r = t.grad_log_probability;
+    for (std::int64_t i = 0; i < count; ++i) t.alpha[i] -= r[i];
   }
 }
 

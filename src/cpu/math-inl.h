@@ -50,13 +50,14 @@ HWY_INLINE hn::Vec<D> Exp(D d, hn::Vec<D> x) {
   const auto n = hn::Sub(shifted, magic);
   auto r = Fma(d, n, hn::Set(d, -kLn2High), x);
   r = Fma(d, n, hn::Set(d, -kLn2Low), r);
-  // e^r = 1 + r + r^2 q(r) for |r| <= ln 2 / 2; the fit is within 2^-28.
+  // e^r = 1 + r (1 + r q(r)) for |r| <= ln 2 / 2; the fit is within 2^-28.
   auto q = hn::Set(d, 0x1.6a23c2p-10f);
   q = Fma(d, q, r, hn::Set(d, 0x1.123a20p-7f));
   q = Fma(d, q, r, hn::Set(d, 0x1.5558f4p-5f));
   q = Fma(d, q, r, hn::Set(d, 0x1.555492p-3f));
   q = Fma(d, q, r, hn::Set(d, 0x1.fffffcp-2f));
-  const auto e = hn::Add(hn::Set(d, 1.0f), Fma(d, hn::Mul(r, r), q, r));
+  const auto one = hn::Set(d, 1.0f);
+  const auto e = Fma(d, Fma(d, q, r, one), r, one);
   const auto scaled = hn::Add(hn::BitCast(du, e), hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -0x1.5d589ep6f)), hn::BitCast(d, scaled));
 }

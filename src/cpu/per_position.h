@@ -2,7 +2,9 @@
 #ifndef ONEHOT_CPU_PER_POSITION_H_
 #define ONEHOT_CPU_PER_POSITION_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "core/layout.h"
@@ -17,6 +19,12 @@ void LoadPositions(const ConstTensorView& tensor, const Positions& at, std::int6
                    Real* to) {
   ForDType(LossTypes{}, tensor.dtype, [&]<class T>() {
     const T* const from = static_cast<const T*>(tensor.data);
+    if constexpr (std::is_same_v<T, Real>) {
+      if (at.uniform() && at.stride() == 1) {
+        std::copy_n(from + begin, count, to);
+        return;
+      }
+    }
     if (at.uniform()) {
       const T* const first = from + begin * at.stride();
       for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<Real>(Widen(first[i * at.stride()]));
@@ -32,6 +40,12 @@ void StorePositions(const TensorView& tensor, const Positions& at, std::int64_t 
                     const Real* from) {
   ForDType(LossTypes{}, tensor.dtype, [&]<class T>() {
     T* const to = static_cast<T*>(tensor.data);
+    if constexpr (std::is_same_v<T, Real>) {
+      if (at.uniform() && at.stride() == 1) {
+        std::copy_n(from, count, to + begin);
+        return;
+      }
+    }
     if (at.uniform()) {
       T* const first = to + begin * at.stride();
       for (std::int64_t i = 0; i < count; ++i) first[i * at.stride()] = Narrow<T>(from[i]);

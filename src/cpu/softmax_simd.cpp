@@ -118,10 +118,15 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
     for (std::int64_t l = 0; l < kClassLanes; l += lanes) {
       auto sums = hn::Zero(d);
       if (task.moment == nullptr) {
-        for (std::int64_t v = l; v < padded; v += kClassLanes) {
-          if (l == 0) hwy::Prefetch(next + v);
-          sums = hn::Add(sums, Exp(d, hn::Sub(hn::Load(d, z + v), origin)));
+        const auto e = [&](std::int64_t v) ONEHOT_LOOP_ATTR { return Exp(d, hn::Sub(hn::Load(d, z + v), origin)); };
+        std::int64_t v = l;
+        // Four at a time, so that their chains of operations overlap.
+        for (; v + 3 * kClassLanes < padded; v += 4 * kClassLanes) {
+          for (std::int64_t k = 0; l == 0 && k < 4; ++k) hwy::Prefetch(next + v + k * kClassLanes);
+          const auto e0 = e(v), e1 = e(v + kClassLanes), e2 = e(v + 2 * kClassLanes), e3 = e(v + 3 * kClassLanes);
+          sums = hn::Add(hn::Add(hn::Add(hn::Add(sums, e0), e1), e2), e3);
         }
+        for (; v < padded; v += kClassLanes) sums = hn::Add(sums, e(v));
       } else {
         auto moments = hn::Zero(d);
         for (std::int64_t v = l; v < padded; v += kClassLanes) {
