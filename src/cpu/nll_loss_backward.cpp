@@ -226,16 +226,19 @@ class OnePass final : public PlanBody {
 
   // Work is a block of positions of one run, and as many classes as make up a task; or several of them if runs are short.
   void Planes(Job& job) const {
-    const std::int64_t P = axes_.inner(), block = std::min(P, kPositionBlock), blocks = (P + block - 1) / block;
-    const std::int64_t classes = std::clamp<std::int64_t>(kTaskBytes / (block * size_), std::min<std::int64_t>(C_, 64),
-                                                          std::min(C_, kPlaneClasses));
+    const std::int64_t P = axes_.inner(), block = std::min(P, C_ <= kFewClasses ? kPositionBlock : kPlanePositions);
+    const std::int64_t blocks = (P + block - 1) / block;
+    // Large tasks where there are many classes: each reads the block's classes once more.
+    const std::int64_t classes = std::clamp<std::int64_t>(
+        4 * kTaskBytes / (block * size_), std::min<std::int64_t>(C_, kFewClasses), std::min(C_, kPlaneClasses));
     const std::int64_t parts = (C_ + classes - 1) / classes;
     ForUnits(job, axes_.outer() * blocks * parts, block * classes * size_, [&](std::int64_t unit) {
       const std::int64_t part = unit % parts, b = unit / parts % blocks, outer = unit / parts / blocks;
       const std::int64_t first = b * block, count = std::min(block, P - first);
       const Stretch run = Part(RunAt(outer), first, count);
-      alignas(kStreamAlign) std::byte values[kPositionBlock * sizeof(double)];
-      if (!table_) Values(job, run, values_, values);
+      alignas(kStreamAlign) std::byte values[kPlanePositions * sizeof(double)];
+      for (std::int64_t at = 0; !table_ && at < count; at += kPositionBlock)
+        Values(job, Part(run, at, std::min(kPositionBlock, count - at)), values_, values + at * size_);
       const std::int64_t first_class = part * classes, end_class = std::min(C_, first_class + classes);
       planes_({.classes = ClassesOf(job, run),
                .first_class = first_class,

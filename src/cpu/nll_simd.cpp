@@ -1,6 +1,7 @@
 #include "cpu/nll_simd.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "cpu/rows_simd.h"
@@ -120,48 +121,85 @@ HWY_INLINE void WritePlane(U* out, std::int64_t count, const U* lanes, U c, cons
   for (; i < count; ++i) one(i);
 }
 
+// Class numbers in the width of an element: a class fits U, the caller saw to it.
 template <class U>
-void Planes(const PlaneTask& task) {
-  const std::int64_t count = task.classes.count;
-  HWY_ALIGN U lanes[kPositionBlock];
-  ForClassType(task.classes.bytes, [&]<class K>() HWY_ATTR {
-    const K* const from = reinterpret_cast<const K*>(task.classes.data);
-    const std::int64_t step = task.classes.step;
-    // A class fits U: the caller saw to it. That of ignored positions becomes a number that no class has.
-    if (step == 1) {
-      for (std::int64_t i = 0; i < count; ++i)
-        lanes[i] = from[i] == kIgnored<K> ? kIgnored<U> : static_cast<U>(from[i]);
+HWY_INLINE void WidenClasses(const ClassRun& classes, U* HWY_RESTRICT to) {
+  ForClassType(classes.bytes, [&]<class K>() HWY_ATTR {
+    const K* HWY_RESTRICT const from = reinterpret_cast<const K*>(classes.data);
+    if (classes.step == 1) {
+      for (std::int64_t i = 0; i < classes.count; ++i)
+        to[i] = from[i] == kIgnored<K> ? kIgnored<U> : static_cast<U>(from[i]);
     } else {
-      for (std::int64_t i = 0; i < count; ++i)
-        lanes[i] = from[i * step] == kIgnored<K> ? kIgnored<U> : static_cast<U>(from[i * step]);
+      for (std::int64_t i = 0; i < classes.count; ++i) {
+        const K y = from[i * classes.step];
+        to[i] = y == kIgnored<K> ? kIgnored<U> : static_cast<U>(y);
+      }
     }
   });
-  // Many classes: most are in no position of the block, and zeros need no comparisons. Finding out costs 0.5 ns a
-  // position, as much as comparing it with some 30 classes.
+}
+
+template <class U>
+void Planes(const PlaneTask& task) {
+  constexpr std::int64_t kBlocks = kPlanePositions / kPositionBlock;
+  const std::int64_t count = task.classes.count, blocks = (count + kPositionBlock - 1) / kPositionBlock;
+  HWY_ALIGN U lanes[kPlanePositions];
+  WidenClasses(task.classes, lanes);
   const std::int64_t classes = task.end_class - task.first_class;
-  const bool sparse = classes > 64;
-  std::uint64_t present[kPlaneClasses / 64];
-  if (sparse) {
-    std::fill_n(present, (classes + 63) / 64, std::uint64_t{0});
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto place = static_cast<std::uint64_t>(lanes[i]) - static_cast<std::uint64_t>(task.first_class);
-      if (place < static_cast<std::uint64_t>(classes)) present[place / 64] |= std::uint64_t{1} << (place % 64);
+  const bool sparse = classes > kFewClasses;
+  std::uint64_t present[kBlocks][kPlaneClasses / 64 + 1];  // the last word is of classes that others write
+  for (std::int64_t b = 0; sparse && b < blocks; ++b) {
+    std::fill_n(present[b], kPlaneClasses / 64 + 1, std::uint64_t{0});
+    for (std::int64_t i = b * kPositionBlock; i < std::min(count, (b + 1) * kPositionBlock); ++i) {
+      const auto place = std::min(static_cast<std::uint64_t>(lanes[i]) - static_cast<std::uint64_t>(task.first_class),
+                                  static_cast<std::uint64_t>(kPlaneClasses));
+      present[b][place / 64] |= std::uint64_t{1} << (place % 64);
     }
   }
   const U* const values = reinterpret_cast<const U*>(task.values);
   const U* const table = reinterpret_cast<const U*>(task.table);
-  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(U));
-  for (std::int64_t c = task.first_class; c < task.end_class; ++c) {
-    std::byte* const row = task.out + c * task.class_stride;
+  const auto row = [&](std::int64_t c) HWY_ATTR { return reinterpret_cast<U*>(task.out + c * task.class_stride); };
+  const auto absent = [&](std::int64_t b, std::int64_t c) HWY_ATTR {
     const auto place = static_cast<std::uint64_t>(c - task.first_class);
-    if (sparse && (present[place / 64] >> (place % 64) & 1) == 0) {
-      task.stream ? ZeroStream(row, bytes) : Zero(row, bytes);
-    } else if (values != nullptr) {
-      WritePlane<false>(reinterpret_cast<U*>(row), count, lanes, static_cast<U>(c), values, U{0}, task.stream);
+    return (present[b][place / 64] >> (place % 64) & 1) == 0;
+  };
+  const auto write = [&](std::int64_t b, std::int64_t c) HWY_ATTR {
+    const std::int64_t from = b * kPositionBlock, n = std::min(count - from, kPositionBlock);
+    if (values != nullptr) {
+      WritePlane<false>(row(c) + from, n, lanes + from, static_cast<U>(c), values + from, U{0}, task.stream);
     } else {
-      WritePlane<true>(reinterpret_cast<U*>(row), count, lanes, static_cast<U>(c), values,
-                       table[task.table_per_class ? c : 0], task.stream);
+      WritePlane<true>(row(c) + from, n, lanes + from, static_cast<U>(c), values, table[task.table_per_class ? c : 0],
+                       task.stream);
     }
+  };
+  if (!sparse) {
+    for (std::int64_t c = task.first_class; c < task.end_class; ++c)
+      for (std::int64_t b = 0; b < blocks; ++b) write(b, c);
+    return;
+  }
+  // A plane that is mostly zeros: these first, in runs of blocks as long as they are. What has something in it waits, so
+  // that it is written block by block, with the block's classes and values in L1. Any other plane: all of it in order.
+  for (std::int64_t c = task.first_class; c < task.end_class; ++c) {
+    std::int64_t zeros = 0;
+    for (std::int64_t b = 0; b < blocks; ++b) zeros += absent(b, c);
+    const bool waits = 2 * zeros > blocks;
+    for (std::int64_t b = 0; b < blocks;) {
+      const std::int64_t begin = b;
+      while (b < blocks && absent(b, c)) ++b;
+      const std::int64_t from = begin * kPositionBlock, to = std::min(count, b * kPositionBlock);
+      const std::int64_t bytes = (to - from) * static_cast<std::int64_t>(sizeof(U));
+      if (b > begin) (task.stream ? ZeroStream : Zero)(reinterpret_cast<std::byte*>(row(c) + from), bytes);
+      for (; b < blocks && !absent(b, c); ++b) {
+        if (waits) continue;
+        write(b, c);
+        const auto place = static_cast<std::uint64_t>(c - task.first_class);
+        present[b][place / 64] &= ~(std::uint64_t{1} << (place % 64));  // done
+      }
+    }
+  }
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::int64_t words = 0; words < (classes + 63) / 64; ++words)
+      for (std::uint64_t rest = present[b][words]; rest != 0; rest &= rest - 1)
+        write(b, task.first_class + words * 64 + std::countr_zero(rest));
   }
 }
 
@@ -186,12 +224,7 @@ void Rows(const RowTask& task) {
     if (++c == C) c = 0, ++row;
   }
   HWY_ALIGN std::uint32_t wide[kPositionBlock], wide_values[kPositionBlock];
-  ForClassType(task.classes.bytes, [&]<class K>() HWY_ATTR {
-    const K* const from = reinterpret_cast<const K*>(task.classes.data);
-    const std::int64_t step = task.classes.step;
-    for (std::int64_t i = 0; i < count; ++i)
-      wide[i] = from[i * step] == kIgnored<K> ? kIgnored<std::uint32_t> : std::uint32_t{from[i * step]};
-  });
+  WidenClasses(task.classes, wide);
   if (values != nullptr)
     for (std::int64_t i = 0; i < count; ++i) wide_values[i] = values[i];
   U* out = reinterpret_cast<U*>(task.out);

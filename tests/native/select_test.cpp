@@ -35,11 +35,19 @@ TEST(Select, TheListsEndWithRefAndNamesAreUnique) {
     EXPECT_EQ(std::set<std::string_view>(info.implementations.begin(), info.implementations.end()).size(),
               info.implementations.size());
   }
-  ASSERT_EQ(Operators().size(), 2u);
+  ASSERT_EQ(Operators().size(), 6u);
   EXPECT_EQ(Operators()[0].name, "embedding");
   EXPECT_THAT(Operators()[0].implementations, ElementsAre("cpu:gather", "ref"));
   EXPECT_EQ(Operators()[1].name, "embedding_backward");
   EXPECT_THAT(Operators()[1].implementations, ElementsAre("cpu:grouped", "ref"));
+  EXPECT_EQ(Operators()[2].name, "nll_loss");
+  EXPECT_THAT(Operators()[2].implementations, ElementsAre("cpu:blocks", "ref"));
+  EXPECT_EQ(Operators()[3].name, "nll_loss_backward");
+  EXPECT_THAT(Operators()[3].implementations, ElementsAre("cpu:one_pass", "ref"));
+  EXPECT_EQ(Operators()[4].name, "cross_entropy");
+  EXPECT_THAT(Operators()[4].implementations, ElementsAre("cpu:batches", "ref"));
+  EXPECT_EQ(Operators()[5].name, "cross_entropy_backward");
+  EXPECT_THAT(Operators()[5].implementations, ElementsAre("cpu:batches", "ref"));
 }
 
 TEST(Select, InstructionSetsAreNamedOnce) {
