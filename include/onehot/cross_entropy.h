@@ -37,7 +37,7 @@ struct CrossEntropyOptions {
   std::optional<ConstTensorView> weight = std::nullopt;        // [C], dtype of input or f32: class weights
   std::optional<ConstTensorView> token_weight = std::nullopt;  // shape of target, dtype of input or f32
   std::optional<ConstTensorView> denominator = std::nullopt;   // one element, f32 or f64: replaces D and D_z in mean,
-                                                              // not read otherwise
+                                                               // not read otherwise
   Reduction reduction = Reduction::kMean;
   std::int64_t ignore_index = kDefaultIgnoreIndex;
   double label_smoothing = 0;  // eps, in [0, 1]
@@ -68,15 +68,15 @@ struct CrossEntropyOptions {
 // 2, 1); blocks are folded ascending, rescaled to the larger maximum. Sums over positions are in f64 and in the order of
 // NllLoss. Each result is rounded once to its dtype. The bits are the same for any number of threads, any instruction
 // set and any strides. Errors against the formula: lse within 4 + C / 1024 units in the last place of f32 of
-// max(1, |lse|, log C), a loss likewise; a softcap adds 4 units of the largest |z|. The implementation ref, which f64
-// logits take, computes in f64.
+// max(1, |lse|, log C), a loss within as many of max(1, |loss|, |lse|, log C); a softcap adds 4 units of the largest |z|. The
+// implementation ref, which f64 logits take, computes in f64.
 //
 // A class at -infinity has probability 0, and its entropy term is 0; with eps > 0 the loss is then +infinity, as in
 // PyTorch, unless its class weight is 0. The gradient follows the formula with p = 0, and is 0 there under a softcap.
 // With all classes there, lse is -infinity, the loss NaN and argmax 0. NaN, and +infinity without a softcap, make their
 // own position NaN and nothing else but reduced sums.
 //
-// With a denominator, zero_if_empty changes nothing unless the denominator is 0: 0 / denominator is 0.
+// Without zero_if_empty, where no position counts, a denominator decides: 0 / denominator.
 //
 // Errors as in NllLoss.
 struct CrossEntropy {

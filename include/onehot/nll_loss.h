@@ -78,8 +78,8 @@ ONEHOT_API Result<Plan> Prepare(const NllLoss& problem);
 //                                       one element: D, used as it is given. Required by mean, not read otherwise
 //   weight, token_weight                as in NllLoss, with the dtype of out or f32
 //
-// Every element of out is written exactly once, +0 where nothing contributes; so is everything at an ignored position,
-// whatever stands elsewhere. accumulate: out += instead, one addition and one rounding for the element that contributes;
+// Every element of out is written, +0 where nothing contributes; so is everything at an ignored position, whatever stands
+// elsewhere. Outputs whose positions or classes lie side by side are written exactly once. accumulate: out += instead, one addition and one rounding for the element that contributes;
 // all others keep their bits and are not touched.
 // compact: out[i] is the one value that may differ from 0 at position i, for callers that go on from there; the class it
 // belongs to is target[i]. num_classes is C then, and is not read otherwise.

@@ -174,7 +174,8 @@ class Batches final : public PlanBody {
 
 std::string_view RefuseBatches(const CrossEntropy& op) {
   if (op.input.dtype == DType::kF64) return "f64 logits are left to the definition";
-  return ClassBytes(op.C()) == 0 ? "more than 2^32 - 1 classes" : "";
+  if (ClassBytes(op.C()) == 0) return "more than 2^32 - 1 classes";
+  return RefuseOptions(op.options, op.C());
 }
 
 std::unique_ptr<PlanBody> PlanBatches(const CrossEntropy& op, Isa isa) {

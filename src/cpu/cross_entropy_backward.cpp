@@ -140,7 +140,8 @@ class BatchesBackward final : public PlanBody {
 
 std::string_view RefuseBatchesBackward(const CrossEntropyBackward& op) {
   if (op.input.dtype == DType::kF64) return "f64 logits are left to the definition";
-  return ClassBytes(op.C()) == 0 ? "more than 2^32 - 1 classes" : "";
+  if (ClassBytes(op.C()) == 0) return "more than 2^32 - 1 classes";
+  return RefuseOptions(op.options, op.C());
 }
 
 std::unique_ptr<PlanBody> PlanBatchesBackward(const CrossEntropyBackward& op, Isa isa) {

@@ -3,8 +3,11 @@
 #define ONEHOT_CPU_CROSS_ENTROPY_PARTS_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <string_view>
 
 #include "core/layout.h"
 #include "core/scratch.h"
@@ -45,6 +48,20 @@ using OutputPerPosition = PerPosition<TensorView>;
 struct Batch {
   std::int64_t begin, count;
 };
+
+// Why options cannot be computed with in f32, or "".
+inline std::string_view RefuseOptions(const CrossEntropyOptions& options, std::int64_t C) {
+  // Not 0 and yet no normal f32.
+  const auto lost = [](double x) {
+    const double size = std::abs(x);
+    return x != 0 && !(size >= std::numeric_limits<float>::min() && size <= std::numeric_limits<float>::max());
+  };
+  const double share = C > 0 ? options.label_smoothing / static_cast<double>(C) : 0;
+  const double inverse = options.softcap > 0 ? 1 / options.softcap : 0;
+  if (lost(share) || lost(options.z_loss) || lost(options.softcap) || lost(inverse))
+    return "an option that f32 cannot hold";
+  return "";
+}
 
 class LossProblem {
  public:

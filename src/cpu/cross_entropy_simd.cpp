@@ -22,8 +22,10 @@ HWY_INLINE void ForEach(std::int64_t count, const std::uint32_t* HWY_RESTRICT cl
   for (std::int64_t i = 0; i < count; ++i) to[i] = classes[i] != kNone ? f(i) : 0.0f;
 }
 
-HWY_INLINE void Multiply(std::int64_t count, const float* HWY_RESTRICT by, float* HWY_RESTRICT to) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] *= by[i];
+// Ignored positions become 0, whatever their factor.
+HWY_INLINE void Multiply(std::int64_t count, const std::uint32_t* HWY_RESTRICT classes, const float* HWY_RESTRICT by,
+                         float* HWY_RESTRICT to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = classes[i] != kNone ? to[i] * by[i] : 0.0f;
 }
 
 HWY_INLINE void MultiplyByClass(std::int64_t count, const std::uint32_t* HWY_RESTRICT classes,
@@ -51,19 +53,22 @@ void Losses(const LossOfTask& t) {
     if (t.weight != nullptr) MultiplyByClass(t.count, t.classes, t.weight, t.loss);
     if (t.linear != nullptr) {
       float* HWY_RESTRICT const loss = t.loss;
-      ForEach(t.count, t.classes, loss, [=, reference = t.reference, linear = t.linear](std::int64_t i) HWY_ATTR {
+      const float* HWY_RESTRICT const reference = t.reference;
+      const float* HWY_RESTRICT const linear = t.linear;
+      for (std::int64_t i = 0; i < t.count; ++i) {
         const float smooth = f.share * (f.all_weights * (log_sum[i] + (max[i] - reference[i])) - linear[i]);
-        return f.label_smoothing == 1 ? smooth : (1 - f.label_smoothing) * loss[i] + smooth;
-      });
+        loss[i] = f.label_smoothing == 1 ? smooth : (1 - f.label_smoothing) * loss[i] + smooth;
+      }
+      for (std::int64_t i = 0; i < t.count; ++i) loss[i] = t.classes[i] != kNone ? loss[i] : 0.0f;
     }
-    if (t.token_weight != nullptr) Multiply(t.count, t.token_weight, t.loss);
+    if (t.token_weight != nullptr) Multiply(t.count, t.classes, t.token_weight, t.loss);
   }
   if (t.z_loss != nullptr) {
     ForEach(t.count, t.classes, t.z_loss, [=](std::int64_t i) HWY_ATTR {
       const float lse = log_sum[i] + max[i];
       return f.z_loss * lse * lse;
     });
-    if (t.token_weight != nullptr) Multiply(t.count, t.token_weight, t.z_loss);
+    if (t.token_weight != nullptr) Multiply(t.count, t.classes, t.token_weight, t.z_loss);
   }
 }
 
@@ -82,13 +87,17 @@ void Factors(const FactorTask& t) {
     } else {
       std::fill_n(alpha, count, t.grad_loss[0]);
     }
-    if (t.token_weight != nullptr) Multiply(count, t.token_weight, alpha);
+    if (t.token_weight != nullptr) Multiply(count, t.classes, t.token_weight, alpha);
     if (t.beta != nullptr) {
       float* HWY_RESTRICT const beta = t.beta;
       const float* HWY_RESTRICT const max = t.max;
       const float* HWY_RESTRICT const log_sum = t.log_sum;
-      for (std::int64_t i = 0; i < count; ++i)
-        beta[i] = alpha[i] / t.D * f.share * f.all_weights + 2 * (alpha[i] / t.D_z) * f.z_loss * (log_sum[i] + max[i]);
+      // A term whose option is off is left out, whatever its divisor is.
+      std::fill_n(beta, count, 0.0f);
+      if (f.share != 0)
+        for (std::int64_t i = 0; i < count; ++i) beta[i] = alpha[i] / t.D * f.share * f.all_weights;
+      if (f.z_loss != 0)
+        for (std::int64_t i = 0; i < count; ++i) beta[i] += 2 * (alpha[i] / t.D_z) * f.z_loss * (log_sum[i] + max[i]);
     }
     const float kept = 1 - f.label_smoothing;
     for (std::int64_t i = 0; i < count; ++i) alpha[i] /= t.D;

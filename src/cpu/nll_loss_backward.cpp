@@ -60,7 +60,8 @@ class OnePass final : public PlanBody {
     if (table_) table_values_ = layout_.Book<std::byte>((op.weight ? C_ : 1) * size_);
     if (op.weight) weight_ = layout_.Book<std::byte>(C_ * real_size());
     const std::int64_t read = N_ * (SizeOf(op.target.dtype) + (none_ ? SizeOf(op.grad_output.dtype) : 0));
-    stream_ = PastCaches(read, N_ * C_ * size_);
+    // Touched elements lie apart; and with compact, C is free, so its product with N need not fit.
+    if (!op.accumulate && !op.compact) stream_ = PastCaches(read, N_ * C_ * size_);
     ChooseForm();
   }
 
@@ -228,9 +229,11 @@ class OnePass final : public PlanBody {
   void Planes(Job& job) const {
     const std::int64_t P = axes_.inner(), block = std::min(P, C_ <= kFewClasses ? kPositionBlock : kPlanePositions);
     const std::int64_t blocks = (P + block - 1) / block;
-    // Large tasks where there are many classes: each reads the block's classes once more.
-    const std::int64_t classes = std::clamp<std::int64_t>(
-        4 * kTaskBytes / (block * size_), std::min<std::int64_t>(C_, kFewClasses), std::min(C_, kPlaneClasses));
+    // All classes of a block in one task, since each task reads the block's classes once more; fewer if that would leave
+    // threads without work. Whole words of the bits that tell which classes a block has.
+    std::int64_t classes = std::min(C_, kPlaneClasses);
+    while (classes > 64 && axes_.outer() * blocks * ((C_ + classes - 1) / classes) < 8 * job.threads)
+      classes = (classes / 2 + 63) / 64 * 64;
     const std::int64_t parts = (C_ + classes - 1) / classes;
     ForUnits(job, axes_.outer() * blocks * parts, block * classes * size_, [&](std::int64_t unit) {
       const std::int64_t part = unit % parts, b = unit / parts % blocks, outer = unit / parts / blocks;
@@ -248,6 +251,7 @@ class OnePass final : public PlanBody {
                .values = table_ ? nullptr : values,
                .table = job.table,
                .table_per_class = op_.weight.has_value(),
+               .sparse = C_ > kFewClasses,
                .stream = stream_});
       return count * (end_class - first_class) * size_;
     });
@@ -269,7 +273,8 @@ class OnePass final : public PlanBody {
     const std::int64_t groups = rows_form_ ? axes_.inner() : joined ? axes_.outer() : 1;
     // Tasks of whole groups where these are small, of parts of one where they are large.
     const bool short_rows = rows_form_ && C_ <= kShortRowClasses && kernels_.rows(size_) != nullptr;
-    const std::int64_t elements = groups * group, unit = short_rows ? kShortRows * C_ : 1;
+    const std::int64_t elements = groups * group,
+                       unit = short_rows ? std::max(kShortRows, kStreamAlign / size_) * C_ : 1;
     const std::int64_t task_elements = std::max<std::int64_t>(kTaskBytes / size_ / unit, 1) * unit;
     const std::int64_t tasks = (elements + task_elements - 1) / task_elements;
     ParallelFor(job.threads, runs * tasks, [&](std::int64_t task, int thread) {
@@ -314,7 +319,7 @@ class OnePass final : public PlanBody {
     alignas(kStreamAlign) U staged[kStaged];
     alignas(kStreamAlign) U values[kPositionBlock];
     std::array<std::uint16_t, kStaged> places;  // where something other than zero is
-    std::memset(staged, 0, sizeof staged);
+    std::memset(staged, 0, static_cast<std::size_t>(std::min(kStaged, end - begin)) * sizeof(U));
     for (std::int64_t at = begin; at < end;) {
       // Up to the end of a line; and at most so many positions that their values fit.
       const auto into_line = reinterpret_cast<std::uintptr_t>(out + at) % kStreamAlign / sizeof(U);

@@ -145,14 +145,14 @@ void Planes(const PlaneTask& task) {
   HWY_ALIGN U lanes[kPlanePositions];
   WidenClasses(task.classes, lanes);
   const std::int64_t classes = task.end_class - task.first_class;
-  const bool sparse = classes > kFewClasses;
-  std::uint64_t present[kBlocks][kPlaneClasses / 64 + 1];  // the last word is of classes that others write
+  const bool sparse = task.sparse;
+  std::uint64_t present[kBlocks][kPlaneClasses / 64 + 1];  // the last word: ignored, and others' classes
   for (std::int64_t b = 0; sparse && b < blocks; ++b) {
     std::fill_n(present[b], kPlaneClasses / 64 + 1, std::uint64_t{0});
     for (std::int64_t i = b * kPositionBlock; i < std::min(count, (b + 1) * kPositionBlock); ++i) {
-      const auto place = std::min(static_cast<std::uint64_t>(lanes[i]) - static_cast<std::uint64_t>(task.first_class),
-                                  static_cast<std::uint64_t>(kPlaneClasses));
-      present[b][place / 64] |= std::uint64_t{1} << (place % 64);
+      const auto place = static_cast<std::uint64_t>(lanes[i]) - static_cast<std::uint64_t>(task.first_class);
+      const auto bit = place < static_cast<std::uint64_t>(classes) ? place : static_cast<std::uint64_t>(kPlaneClasses);
+      present[b][bit / 64] |= std::uint64_t{1} << (bit % 64);
     }
   }
   const U* const values = reinterpret_cast<const U*>(task.values);

@@ -10,8 +10,8 @@
 
 namespace onehot::cpu {
 
-// Positions worked on at a time: classes and values of a block, 4 bytes each, are 16 KiB and stay in L1 while all its
-// classes are written.
+// Positions worked on at a time: classes and values of a block, 4 bytes each, are 16 KiB and stay in L1 while its planes
+// or rows are written.
 inline constexpr std::int64_t kPositionBlock = 2048;
 
 // Classes of one PlaneTask at most: 4096 bits tell which of them a block has.
@@ -56,13 +56,14 @@ using ValueFunction = void (*)(const ValueTask& task);
 // Positions that lie side by side in out: row c of it becomes the value where the class is c and +0 elsewhere. Values are
 // moved as bits.
 struct PlaneTask {
-  ClassRun classes;                     // at most kPlanePositions, or kPositionBlock if classes are few
+  ClassRun classes;                     // at most kPlanePositions
   std::int64_t first_class, end_class;  // at most kPlaneClasses
   std::byte* out;                       // of class 0 and the first position
   std::int64_t class_stride;            // bytes
   const std::byte* values;              // for each position; or null
   const std::byte* table;               // else: for each class, or one for all
   bool table_per_class;
+  bool sparse;  // most planes have none of the positions
   bool stream;  // past the caches; any alignment
 };
 using PlaneFunction = void (*)(const PlaneTask& task);
@@ -79,7 +80,7 @@ struct RowTask {
 };
 using RowFunction = void (*)(const RowTask& task);
 
-// As many as a vector has lanes, on every instruction set.
+// As many as the widest vectors have lanes of 32 bits; a multiple of what narrower ones have.
 inline constexpr std::int64_t kShortRows = 16;
 
 // The patterns of so many classes, 12 bytes for each element of kShortRows rows, take 12 KiB of L1. Longer rows have few

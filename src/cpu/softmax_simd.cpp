@@ -82,6 +82,12 @@ HWY_INLINE float FoldLanes(float* lanes) {
   return lanes[0];
 }
 
+// Whether a block has a class that `linear` does not leave out.
+inline bool HasWeight(const SoftmaxTask& task, std::int64_t begin, std::int64_t n) {
+  return task.weight == nullptr ||
+         std::any_of(task.weight + begin, task.weight + begin + n, [](float w) { return w != 0; });
+}
+
 template <class T>
 HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
   const LogitTag d;
@@ -93,6 +99,7 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
   HWY_ALIGN float z[kClassBlock], sum[kClassLanes], moment[kClassLanes], linear[kClassLanes];
   Sums<decltype(d1)> total{hn::Set(d1, kMinusInfinity), hn::Zero(d1), hn::Zero(d1)};
   float reference = 0, total_linear = 0;
+  bool weighted = false;  // by classes so far
   std::int64_t argmax = 0;
   for (std::int64_t begin = 0; begin < logits.C; begin += kClassBlock) {
     const std::int64_t n = std::min(kClassBlock, logits.C - begin),
@@ -112,7 +119,6 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
     }
 
     const auto origin = hn::Set(d, max == kMinusInfinity ? 0.0f : max);
-    if (begin == 0) reference = max == kMinusInfinity ? 0.0f : max;
     for (std::int64_t l = 0; l < kClassLanes; ++l) sum[l] = moment[l] = linear[l] = 0;
     // Vectors of the same lanes; sums stay in registers.
     for (std::int64_t l = 0; l < kClassLanes; l += lanes) {
@@ -139,7 +145,9 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
       }
       hn::Store(sums, d, sum + l);
     }
-    if (task.linear != nullptr) {
+    if (task.linear != nullptr && HasWeight(task, begin, n)) {
+      if (!weighted) reference = max == kMinusInfinity ? 0.0f : max;
+      weighted = true;
       for (std::int64_t v = 0; v < n; ++v) {
         const float w = task.weight == nullptr ? 1.0f : task.weight[begin + v];
         if (w != 0) linear[v % kClassLanes] += w * (z[v] - reference);
@@ -169,12 +177,12 @@ using PerPosition = float[kStatisticsBatch];
 
 struct PlaneState {
   alignas(64) PerPosition max, sum, moment, linear, reference, block_max, origin, best;
-  alignas(64) std::int32_t argmax[kStatisticsBatch];
+  alignas(64) std::uint32_t argmax[kStatisticsBatch];
   alignas(64) PerPosition sums[kClassLanes], moments[kClassLanes], linears[kClassLanes];
 };
 
-// Bytes of planes to have on the way: the latency of memory (100 ns) times what one core draws (some 40 GB/s) is 4 KB.
-// Not much more: planes of images whose sides are powers of two all fall into the same few sets of a cache.
+// Bytes of planes to have on the way: the latency of memory (100 ns) times what one core draws (some 40 GB/s) is 4 KB, and
+// bursts want slack. Not much more: planes of images whose sides are powers of two all fall into the same few sets of a cache.
 constexpr std::int64_t kAheadBytes = 6 << 10;
 
 // Rows of planes to look ahead.
@@ -186,7 +194,7 @@ HWY_INLINE std::int64_t RowsAhead(std::int64_t count) {
 template <class T>
 HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
   const LogitTag d;
-  const hn::RebindToSigned<LogitTag> di;
+  const hn::RebindToUnsigned<LogitTag> du;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const Logits& logits = task.logits;
   const Cap cap(logits.softcap);
@@ -206,9 +214,12 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
   };
   for_all([&](std::int64_t i) HWY_ATTR {
     hn::Store(hn::Set(d, kMinusInfinity), d, s.best + i);
-    hn::Store(hn::Zero(di), di, s.argmax + i);  // classes fit: cpu/targets_simd.h
-    hn::Store(hn::Zero(d), d, s.linear + i);
+    hn::Store(hn::Zero(du), du, s.argmax + i);  // classes fit: cpu/targets_simd.h
+    // What is left where there are no classes.
+    hn::Store(hn::Set(d, kMinusInfinity), d, s.max + i);
+    for (float* const zero : {s.sum, s.moment, s.linear, s.reference}) hn::Store(hn::Zero(d), d, zero + i);
   });
+  bool weighted = false;  // by classes so far
   for (std::int64_t begin = 0; begin < logits.C; begin += kClassBlock) {
     const std::int64_t n = std::min(kClassBlock, logits.C - begin);
     const T* const block = reinterpret_cast<const T*>(logits.data) + begin * logits.class_step;
@@ -216,7 +227,7 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
     for (std::int64_t v = 0; v < n; ++v) {
       const T* const row = block + v * logits.class_step;
       float* const to = task.tile + v * padded;
-      const auto class_here = hn::Set(di, static_cast<std::int32_t>(begin + v));
+      const auto class_here = hn::Set(du, static_cast<std::uint32_t>(begin + v));
       const auto look = [&](std::int64_t i, auto u) ONEHOT_LOOP_ATTR {
         const auto z = Capped(d, u, cap);
         hn::Store(z, d, to + i);
@@ -225,7 +236,7 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
         const auto best = hn::Load(d, s.best + i);
         const auto better = hn::Gt(z, best);
         hn::Store(hn::IfThenElse(better, z, best), d, s.best + i);
-        hn::Store(hn::IfThenElse(hn::RebindMask(di, better), class_here, hn::Load(di, s.argmax + i)), di, s.argmax + i);
+        hn::Store(hn::IfThenElse(hn::RebindMask(du, better), class_here, hn::Load(du, s.argmax + i)), du, s.argmax + i);
       };
       for (std::int64_t i = 0; i < whole; i += lanes) {
         hwy::Prefetch(row + ahead + i);
@@ -233,10 +244,12 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
       }
       if (whole < count) look(whole, LoadSome(d, row + whole, 1, count - whole));
     }
+    const bool starts = task.linear != nullptr && !weighted && HasWeight(task, begin, n);
+    weighted = weighted || starts;
     for_all([&](std::int64_t i) HWY_ATTR {
       const auto origin = Origin(d, hn::Load(d, s.block_max + i));
       hn::Store(origin, d, s.origin + i);
-      if (begin == 0) hn::Store(origin, d, s.reference + i);
+      if (starts) hn::Store(origin, d, s.reference + i);
     });
     for (std::int64_t v = 0; v < n; ++v) {
       const float* const from = task.tile + v * padded;

@@ -41,7 +41,8 @@ struct Logits {
 // For each position, z being the capped logits:
 //   max     m = the largest z
 //   sum     sum of e^(z - m)
-//   linear  sum of w (z - reference), classes with w = 0 left out, if asked for; reference is one of the z, or 0
+//   linear  sum of w (z - reference), classes with w = 0 left out, if asked for; reference is the largest z of the first
+//           block of classes that are not all left out, or 0: near enough for large common logits to cancel
 //   moment  sum of e^(z - m) (z - m), if asked for
 //   argmax  the lowest class with z = m, if asked for; the first NaN if there is one
 struct SoftmaxTask {

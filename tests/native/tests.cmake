@@ -22,6 +22,7 @@ onehot_test(native LIBS onehot_objects SOURCES
   native/embedding_test.cpp
   native/errors_test.cpp
   native/layout_test.cpp
+  native/loss_extremes_test.cpp
   native/losses.cpp
   native/nll_bad_data_test.cpp
   native/nll_big_test.cpp
