@@ -59,9 +59,13 @@ HWY_INLINE hn::Vec<D> Exp(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f);
   const auto e = Fma(d, Fma(d, q, r, one), r, one);
   const auto scaled = hn::Add(hn::BitCast(du, e), hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
-  // Not for NaN, whose payload would end up in the exponent: the maximum with 0 is its second operand then, and 0 where x
-  // is too small.
-  return hn::IfThenElse(hn::Ge(x, hn::Set(d, -0x1.5d589ep6f)), hn::BitCast(d, scaled), hn::Max(hn::Zero(d), x));
+  // NaN stays as it is: its payload would end up in the exponent.
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+  const auto rest = hn::IfThenElseZero(hn::IsNaN(x), x);
+#else
+  const auto rest = hn::Max(hn::Zero(d), x);  // 0 where x is too small, and x, the second operand, if it is NaN
+#endif
+  return hn::IfThenElse(hn::Ge(x, hn::Set(d, -0x1.5d589ep6f)), hn::BitCast(d, scaled), rest);
 }
 
 // ln x within 1 unit in the last place for normal numbers; -infinity for 0; infinity and NaN stay.
