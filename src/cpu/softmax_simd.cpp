@@ -12,8 +12,13 @@
 #include "cpu/logits-inl.h"
 
 // For loops over vectors: a call would keep constants in memory (measured: 9.7 ns a vector, and 3.6 without).
+// Not under the address sanitizer, whose checks would make minutes of compilation of it.
 #undef ONEHOT_LOOP_ATTR
+#if defined(__SANITIZE_ADDRESS__)
+#define ONEHOT_LOOP_ATTR HWY_ATTR
+#else
 #define ONEHOT_LOOP_ATTR HWY_ATTR __attribute__((always_inline))
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace onehot::cpu::HWY_NAMESPACE {
