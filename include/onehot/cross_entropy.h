@@ -91,9 +91,7 @@ struct CrossEntropy {
   CrossEntropyOptions options = {};
 
   std::int64_t N() const { return target.numel(); }
-  int ClassAxis() const {
-    return input.rank <= 1 ? 0 : options.class_axis < 0 ? options.class_axis + input.rank : options.class_axis;
-  }
+  int ClassAxis() const { return ClassAxisOf(input, options.class_axis); }
   std::int64_t C() const { return input.dim(ClassAxis()); }
 };
 
@@ -125,9 +123,7 @@ struct CrossEntropyBackward {
   CrossEntropyOptions options = {};
 
   std::int64_t N() const { return target.numel(); }
-  int ClassAxis() const {
-    return input.rank <= 1 ? 0 : options.class_axis < 0 ? options.class_axis + input.rank : options.class_axis;
-  }
+  int ClassAxis() const { return ClassAxisOf(input, options.class_axis); }
   std::int64_t C() const { return input.dim(ClassAxis()); }
 };
 

@@ -63,7 +63,7 @@ struct NllLoss {
   int class_axis = 1;
 
   std::int64_t N() const { return target.numel(); }
-  int ClassAxis() const { return input.rank <= 1 ? 0 : class_axis < 0 ? class_axis + input.rank : class_axis; }
+  int ClassAxis() const { return ClassAxisOf(input, class_axis); }
   std::int64_t C() const { return input.dim(ClassAxis()); }
 };
 
@@ -104,7 +104,7 @@ struct NllLossBackward {
   int class_axis = 1;
 
   std::int64_t N() const { return target.numel(); }
-  int ClassAxis() const { return out.rank <= 1 ? 0 : class_axis < 0 ? class_axis + out.rank : class_axis; }
+  int ClassAxis() const { return ClassAxisOf(out, class_axis); }
   std::int64_t C() const { return compact ? num_classes : out.dim(ClassAxis()); }
 };
 

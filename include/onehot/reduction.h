@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "onehot/tensor.h"
+
 namespace onehot {
 
 // The numbers are PyTorch's and aclnn's.
@@ -15,6 +17,12 @@ enum class Reduction : std::uint8_t { kNone = 0, kMean = 1, kSum = 2 };
 
 // PyTorch's default.
 inline constexpr std::int64_t kDefaultIgnoreIndex = -100;
+
+// The axis that has the classes, from the front: `class_axis` counts from the end if negative, and a tensor of rank 1 has
+// one axis only.
+constexpr int ClassAxisOf(const TensorLayout& classes, int class_axis) {
+  return classes.rank <= 1 ? 0 : class_axis < 0 ? class_axis + classes.rank : class_axis;
+}
 
 }  // namespace onehot
 

@@ -53,6 +53,14 @@ struct Positions {
     }
     return offset + position * strides[0];
   }
+
+  // Runs of positions that lie at one distance, and that distance. A run begins at each multiple of its length, which is
+  // at least 1.
+  std::int64_t run() const {
+    const std::int64_t length = uniform() ? count : dims[static_cast<std::size_t>(rank - 1)];
+    return length > 0 ? length : 1;
+  }
+  std::int64_t step() const { return rank == 0 ? 0 : strides[static_cast<std::size_t>(rank - 1)]; }
 };
 Positions Flatten(const TensorLayout& layout, int axes);
 

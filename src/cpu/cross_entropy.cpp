@@ -10,9 +10,6 @@
 namespace onehot::cpu {
 namespace {
 
-// A task reads about so many bytes of logits: some 50 us, so that handing them out costs nothing.
-constexpr std::int64_t kTaskBytes = 2 << 20;
-
 class Batches final : public PlanBody {
  public:
   Batches(const CrossEntropy& op, Isa isa)
@@ -23,12 +20,10 @@ class Batches final : public PlanBody {
         log_probability_(op.log_probability),
         entropy_(op.entropy),
         loss_(op.loss) {
-    const std::int64_t position_bytes = std::max<std::int64_t>(problem_.C * problem_.size, 1);
     reduced_ = op.loss && op.options.reduction != Reduction::kNone;
     // Few classes: a task is a block of the sum, whose terms stay on its stack.
-    blockwise_ = position_bytes * kSumBlock <= kTaskBytes;
-    task_ = blockwise_ ? kSumBlock
-                       : std::max(problem_.batch(), kTaskBytes / position_bytes / problem_.batch() * problem_.batch());
+    blockwise_ = problem_.position_bytes() * kSumBlock <= LossProblem::kTaskBytes;
+    task_ = blockwise_ ? kSumBlock : problem_.TaskPositions(problem_.batch());
     if (reduced_) {
       block_loss_ = layout_.Book<double>(problem_.sum_blocks());
       block_z_loss_ = layout_.Book<double>(problem_.sum_blocks());
@@ -173,9 +168,7 @@ class Batches final : public PlanBody {
 }  // namespace
 
 std::string_view RefuseBatches(const CrossEntropy& op) {
-  if (op.input.dtype == DType::kF64) return "f64 logits are left to the definition";
-  if (ClassBytes(op.C()) == 0) return "more than 2^32 - 1 classes";
-  return RefuseOptions(op.options, op.C());
+  return RefuseLogits(op);
 }
 
 std::unique_ptr<PlanBody> PlanBatches(const CrossEntropy& op, Isa isa) {

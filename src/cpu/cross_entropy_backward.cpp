@@ -10,25 +10,22 @@
 namespace onehot::cpu {
 namespace {
 
-// A task reads about so many bytes of logits: some 50 us, so that handing them out costs nothing.
-constexpr std::int64_t kTaskBytes = 2 << 20;
-
 class BatchesBackward final : public PlanBody {
  public:
   BatchesBackward(const CrossEntropyBackward& op, Isa isa)
       : op_(op),
         instruction_set_(RowKernelsFor(isa).target),
         problem_(op.input, op.target, op.options, op.ClassAxis(), isa, layout_),
+        gradient_(SoftmaxGradientFor(isa)),
         out_at_(Flatten(WithoutAxis(op.out, op.ClassAxis()), op.out.rank - 1)),
         lse_(op.lse),
         grad_loss_(op.grad_loss),
         grad_log_probability_(op.grad_log_probability),
         grad_entropy_(op.grad_entropy) {
-    const std::int64_t position_bytes = std::max<std::int64_t>(problem_.C * problem_.size, 1);
     // Without statistics nothing is read twice, and long rows of planes are better.
     statistics_ = !op.lse || op.grad_entropy;
     batch_ = statistics_ || !problem_.planes() ? problem_.batch() : kBatch;
-    task_ = std::max(batch_, kTaskBytes / position_bytes / batch_ * batch_);
+    task_ = problem_.TaskPositions(batch_);
     const std::int64_t elements = problem_.N * problem_.C;
     // In place, the lines are in cache when they are written.
     stream_ = op.out.data != op.input.data && PastCaches(elements * problem_.size, elements * SizeOf(op.out.dtype));
@@ -52,7 +49,7 @@ class BatchesBackward final : public PlanBody {
     ParallelFor(threads, (N + task_ - 1) / task_, [&](std::int64_t t, int thread) {
       if (progress.stopped()) return;
       const std::int64_t begin = t * task_, end = std::min(N, begin + task_);
-      problem_.ForBatches(begin, end, batch_, LossProblem::InnerRun(out_at_),
+      problem_.ForBatches(begin, end, batch_, out_at_.run(),
                           [&](const Batch& batch) { Work(scratch, thread, batch, weight, factors, divisors); });
       if (stream_) hwy::FlushStream();
       progress.Advance(per_position * (end - begin), thread);
@@ -66,13 +63,15 @@ class BatchesBackward final : public PlanBody {
   void Work(Scratch scratch, int thread, const Batch& batch, const float* weight, const LossFactors& factors,
             const WeightSums& divisors) const {
     BatchArrays a;
-    alignas(64) float alpha[kBatch], beta[kBatch], gamma[kBatch], entropy[kBatch];
+    alignas(64) float alpha[kBatch], betas[kBatch], gammas[kBatch], entropy[kBatch];
     alignas(64) float grad_loss[kBatch], grad_log_probability[kBatch], grad_entropy[kBatch];
     const Logits logits = problem_.LogitsOf(batch);
     problem_.ClassesOf(scratch, batch, a.classes);
     const bool smooth = op_.grad_loss && op_.options.label_smoothing > 0;
     const bool z_loss = op_.grad_loss && op_.options.z_loss > 0;
     const float* const h = grad_entropy_.Load(batch.begin, batch.count, grad_entropy);
+    float* const beta = smooth || z_loss || h != nullptr ? betas : nullptr;
+    float* const gamma = smooth ? gammas : nullptr;
     if (!statistics_) {
       lse_.Load(batch.begin, batch.count, a.max);
       std::fill_n(a.log_sum, batch.count, 0.0f);
@@ -106,30 +105,30 @@ class BatchesBackward final : public PlanBody {
          .max = a.max,
          .log_sum = a.log_sum,
          .alpha = alpha,
-         .beta = smooth || z_loss || h != nullptr ? beta : nullptr,
-         .gamma = smooth ? gamma : nullptr});
+         .beta = beta,
+         .gamma = gamma});
     const int axis = op_.ClassAxis();
-    problem_.softmax.gradient(
-        {.logits = logits,
-         .out = static_cast<std::byte*>(op_.out.data) + out_at_.Offset(batch.begin) * SizeOf(op_.out.dtype),
-         .out_dtype = op_.out.dtype,
-         .out_position_step = LossProblem::InnerStep(out_at_),
-         .out_class_step = op_.out.stride(axis),
-         .stream = stream_,
-         .classes = a.classes,
-         .max = a.max,
-         .log_sum = a.log_sum,
-         .alpha = alpha,
-         .beta = smooth || z_loss || h != nullptr ? beta : nullptr,
-         .h = h,
-         .entropy = h != nullptr ? entropy : nullptr,
-         .gamma = smooth ? gamma : nullptr,
-         .weight = weight});
+    gradient_({.logits = logits,
+               .out = static_cast<std::byte*>(op_.out.data) + out_at_.Offset(batch.begin) * SizeOf(op_.out.dtype),
+               .out_dtype = op_.out.dtype,
+               .out_position_step = out_at_.step(),
+               .out_class_step = op_.out.stride(axis),
+               .stream = stream_,
+               .classes = a.classes,
+               .max = a.max,
+               .log_sum = a.log_sum,
+               .alpha = alpha,
+               .beta = beta,
+               .h = h,
+               .entropy = h != nullptr ? entropy : nullptr,
+               .gamma = gamma,
+               .weight = weight});
   }
 
   const CrossEntropyBackward op_;
   const std::string_view instruction_set_;
   const LossProblem problem_;
+  const SoftmaxGradientFunction gradient_;
   const Positions out_at_;
   const InputPerPosition lse_, grad_loss_, grad_log_probability_, grad_entropy_;
   std::int64_t batch_ = 1, task_ = 1;
@@ -139,9 +138,7 @@ class BatchesBackward final : public PlanBody {
 }  // namespace
 
 std::string_view RefuseBatchesBackward(const CrossEntropyBackward& op) {
-  if (op.input.dtype == DType::kF64) return "f64 logits are left to the definition";
-  if (ClassBytes(op.C()) == 0) return "more than 2^32 - 1 classes";
-  return RefuseOptions(op.options, op.C());
+  return RefuseLogits(op);
 }
 
 std::unique_ptr<PlanBody> PlanBatchesBackward(const CrossEntropyBackward& op, Isa isa) {

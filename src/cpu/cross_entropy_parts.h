@@ -12,7 +12,7 @@
 #include "core/layout.h"
 #include "core/scratch.h"
 #include "cpu/cross_entropy_simd.h"
-#include "cpu/nll_forward_simd.h"
+#include "cpu/ordered_sum.h"
 #include "cpu/per_position.h"
 #include "cpu/softmax_simd.h"
 #include "cpu/targets.h"
@@ -49,8 +49,13 @@ struct Batch {
   std::int64_t begin, count;
 };
 
-// Why options cannot be computed with in f32, or "".
-inline std::string_view RefuseOptions(const CrossEntropyOptions& options, std::int64_t C) {
+// Why a problem cannot be taken, or "". Op is CrossEntropy or its gradient.
+template <class Op>
+std::string_view RefuseLogits(const Op& op) {
+  if (op.input.dtype == DType::kF64) return "f64 logits are left to the definition";
+  const std::int64_t C = op.C();
+  if (ClassBytes(C) == 0) return "more than 2^32 - 1 classes";
+  const CrossEntropyOptions& options = op.options;
   // Not 0 and yet no normal f32.
   const auto lost = [](double x) {
     const double size = std::abs(x);
@@ -80,29 +85,28 @@ class LossProblem {
         class_step_(input.stride(axis)) {
     if (options.weight) weight_ = layout.Book<float>(C);
     block_weights_ = layout.Book<WeightSums>(sum_blocks());
-    run_ = InnerRun(input_at_);
     // Planes: what fits a tile. Rows: as many as fit a quarter of a 1 MiB L2, so that they are there still when they are
     // read again.
-    const std::int64_t row_bytes = std::max<std::int64_t>(C * size, 1),
-                       block = std::clamp<std::int64_t>(C, 1, kClassBlock);
+    const std::int64_t block = std::clamp<std::int64_t>(C, 1, kClassBlock);
     batch_ = planes() ? std::clamp<std::int64_t>(kTile / block / 64 * 64, 64, kStatisticsBatch)
-                      : std::clamp<std::int64_t>((256 << 10) / row_bytes, 1, kStatisticsBatch);
+                      : std::clamp<std::int64_t>((256 << 10) / position_bytes(), 1, kStatisticsBatch);
     if (planes()) {
       slots_ = std::clamp<std::int64_t>(N / batch_ + 1, 1, std::max(8, Processors()));
       tiles_ = layout.Book<float>(slots_ * kTile);
     }
   }
 
-  static std::int64_t InnerRun(const Positions& at) {
-    return at.uniform() ? std::max<std::int64_t>(at.count, 1) : at.dims[static_cast<std::size_t>(at.rank - 1)];
-  }
-  static std::int64_t InnerStep(const Positions& at) {
-    return at.rank == 0 ? 0 : at.strides[static_cast<std::size_t>(at.rank - 1)];
-  }
-
-  std::int64_t sum_blocks() const { return (N + kSumBlock - 1) / kSumBlock; }
-  bool planes() const { return InnerStep(input_at_) == 1 && class_step_ != 1; }
+  std::int64_t sum_blocks() const { return SumBlocks(N); }
+  bool planes() const { return input_at_.step() == 1 && class_step_ != 1; }
   std::int64_t batch() const { return batch_; }
+
+  // Positions of a task, whole batches. It reads about 2 MiB of logits: some 50 us, so that handing tasks out costs
+  // nothing.
+  static constexpr std::int64_t kTaskBytes = 2 << 20;
+  std::int64_t position_bytes() const { return std::max<std::int64_t>(C * size, 1); }
+  std::int64_t TaskPositions(std::int64_t batch) const {
+    return std::max(batch, kTaskBytes / position_bytes() / batch * batch);
+  }
 
   // How many of so many threads have a tile.
   int Threads(int threads) const {
@@ -115,7 +119,7 @@ class LossProblem {
   // Calls work(batch) for the positions [begin, end), at most so many in each. Another tensor's runs may be shorter.
   template <class F>
   void ForBatches(std::int64_t begin, std::int64_t end, std::int64_t most, std::int64_t other_run, F&& work) const {
-    const std::int64_t run = std::min(run_, other_run);
+    const std::int64_t run = std::min(input_at_.run(), other_run);
     for (std::int64_t at = begin; at < end;) {
       const std::int64_t count = std::min({end - at, run - at % run, most});
       work(Batch{at, count});
@@ -126,7 +130,7 @@ class LossProblem {
   Logits LogitsOf(const Batch& batch) const {
     return {.data = static_cast<const std::byte*>(input_.data) + input_at_.Offset(batch.begin) * size,
             .dtype = input_.dtype,
-            .position_step = InnerStep(input_at_),
+            .position_step = input_at_.step(),
             .class_step = class_step_,
             .count = batch.count,
             .C = C,
@@ -134,8 +138,8 @@ class LossProblem {
   }
 
   void ClassesOf(Scratch scratch, const Batch& batch, std::uint32_t* classes) const {
-    kernels.widen(targets.Classes(scratch) + batch.begin * targets.class_bytes(), targets.class_bytes(), batch.count,
-                  classes);
+    const int bytes = targets.class_bytes();
+    kernels.classes({targets.Classes(scratch) + batch.begin * bytes, bytes, 1, batch.count}, classes);
   }
 
   // z_y of each position; 0 where it is ignored.
@@ -209,7 +213,7 @@ class LossProblem {
   const CrossEntropyOptions options_;
   const Positions input_at_;
   const std::int64_t class_step_;
-  std::int64_t run_ = 1, batch_ = 1, slots_ = 0;
+  std::int64_t batch_ = 1, slots_ = 0;
   Piece<float> tiles_;
   Piece<float> weight_;
   Piece<WeightSums> block_weights_;

@@ -2,35 +2,36 @@
 
 #include <algorithm>
 
-#include "cpu/nll_forward_simd.h"
-#include "cpu/targets_simd.h"
+#include "cpu/ordered_sum.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/cross_entropy_simd.cpp"
 #include "hwy/foreach_target.h"  // compiles the rest of this file once per instruction set
 #include "hwy/highway.h"
 
+#include "cpu/targets-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace onehot::cpu::HWY_NAMESPACE {
 
-constexpr std::uint32_t kNone = kIgnored<std::uint32_t>;
+constexpr std::uint32_t kIgnoredClass = kIgnored<std::uint32_t>;
 
 // The loops below are plain ones, each over few arrays that do not overlap, so that the compiler vectorises them for each
 // instruction set. What is asked for is decided outside of them.
 template <class F>
 HWY_INLINE void ForEach(std::int64_t count, const std::uint32_t* HWY_RESTRICT classes, float* HWY_RESTRICT to, F&& f) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = classes[i] != kNone ? f(i) : 0.0f;
+  for (std::int64_t i = 0; i < count; ++i) to[i] = classes[i] != kIgnoredClass ? f(i) : 0.0f;
 }
 
 // Ignored positions become 0, whatever their factor.
 HWY_INLINE void Multiply(std::int64_t count, const std::uint32_t* HWY_RESTRICT classes, const float* HWY_RESTRICT by,
                          float* HWY_RESTRICT to) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = classes[i] != kNone ? to[i] * by[i] : 0.0f;
+  for (std::int64_t i = 0; i < count; ++i) to[i] = classes[i] != kIgnoredClass ? to[i] * by[i] : 0.0f;
 }
 
 HWY_INLINE void MultiplyByClass(std::int64_t count, const std::uint32_t* HWY_RESTRICT classes,
                                 const float* HWY_RESTRICT weight, float* HWY_RESTRICT to) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] *= classes[i] != kNone ? weight[classes[i]] : 0.0f;
+  for (std::int64_t i = 0; i < count; ++i) to[i] *= classes[i] != kIgnoredClass ? weight[classes[i]] : 0.0f;
 }
 
 void Losses(const LossOfTask& t) {
@@ -57,9 +58,9 @@ void Losses(const LossOfTask& t) {
       const float* HWY_RESTRICT const linear = t.linear;
       for (std::int64_t i = 0; i < t.count; ++i) {
         const float smooth = f.share * (f.all_weights * (log_sum[i] + (max[i] - reference[i])) - linear[i]);
-        loss[i] = f.label_smoothing == 1 ? smooth : (1 - f.label_smoothing) * loss[i] + smooth;
+        const float both = f.label_smoothing == 1 ? smooth : (1 - f.label_smoothing) * loss[i] + smooth;
+        loss[i] = t.classes[i] != kIgnoredClass ? both : 0.0f;
       }
-      for (std::int64_t i = 0; i < t.count; ++i) loss[i] = t.classes[i] != kNone ? loss[i] : 0.0f;
     }
     if (t.token_weight != nullptr) Multiply(t.count, t.classes, t.token_weight, t.loss);
   }
@@ -115,12 +116,6 @@ void Factors(const FactorTask& t) {
   }
 }
 
-double FoldLanes(double* lanes) {
-  for (std::int64_t width = kSumLanes / 2; width > 0; width /= 2)
-    for (std::int64_t j = 0; j < width; ++j) lanes[j] += lanes[j + width];
-  return lanes[0];
-}
-
 double BlockSum(const float* terms, std::int64_t count) {
   double lanes[kSumLanes] = {};
   std::int64_t i = 0;
@@ -133,12 +128,12 @@ double BlockSum(const float* terms, std::int64_t count) {
 WeightSums BlockWeights(const std::uint32_t* classes, std::int64_t count, const float* weight,
                         const float* token_weight) {
   std::int64_t counted = 0;
-  for (std::int64_t i = 0; i < count; ++i) counted += classes[i] != kNone;
+  for (std::int64_t i = 0; i < count; ++i) counted += classes[i] != kIgnoredClass;
   const auto ones = static_cast<double>(counted);
   if (weight == nullptr && token_weight == nullptr) return {ones, ones, counted};
   double lanes[kSumLanes] = {}, lanes_z[kSumLanes] = {};
   for (std::int64_t i = 0; i < count; ++i) {
-    if (classes[i] == kNone) continue;
+    if (classes[i] == kIgnoredClass) continue;
     const double t = token_weight == nullptr ? 1.0 : static_cast<double>(token_weight[i]);
     lanes[i % kSumLanes] += (weight == nullptr ? 1.0 : static_cast<double>(weight[classes[i]])) * t;
     lanes_z[i % kSumLanes] += t;
@@ -147,15 +142,12 @@ WeightSums BlockWeights(const std::uint32_t* classes, std::int64_t count, const 
   return {D, FoldLanes(lanes_z), counted};
 }
 
-void WidenClasses(const std::byte* classes, int bytes, std::int64_t count, std::uint32_t* to) {
-  ForClassType(bytes, [&]<class K>() HWY_ATTR {
-    const K* const from = reinterpret_cast<const K*>(classes);
-    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] == kIgnored<K> ? kNone : std::uint32_t{from[i]};
-  });
+void Classes(const ClassRun& classes, std::uint32_t* to) {
+  WidenClasses(classes, to);
 }
 
 CrossEntropyKernels CrossEntropyTable() {
-  return {Losses, Factors, BlockSum, BlockWeights, WidenClasses};
+  return {Losses, Factors, BlockSum, BlockWeights, Classes};
 }
 
 }  // namespace onehot::cpu::HWY_NAMESPACE

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/isa.h"
+#include "cpu/targets_simd.h"
 
 namespace onehot::cpu {
 
@@ -61,8 +62,8 @@ struct CrossEntropyKernels {
   // The same for w_y t and t; positions that are ignored have neither.
   WeightSums (*block_weights)(const std::uint32_t* classes, std::int64_t count, const float* weight,
                               const float* token_weight);
-  // to[i] = classes of 1, 2 or 4 bytes, kIgnored as all ones.
-  void (*widen)(const std::byte* classes, int bytes, std::int64_t count, std::uint32_t* to);
+  // All classes in four bytes.
+  void (*classes)(const ClassRun& classes, std::uint32_t* to);
 };
 
 const CrossEntropyKernels& CrossEntropyKernelsFor(Isa isa);

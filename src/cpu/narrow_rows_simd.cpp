@@ -1,7 +1,6 @@
 #include "cpu/narrow_rows_simd.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -139,12 +138,6 @@ HWY_INLINE bool WriteNumbers(const FinishTask& task, std::int64_t begin, std::in
     return true;
   }
   return false;
-}
-
-// Calls write(row) for rows base + i where bit i of `rows` is set.
-template <class F>
-HWY_INLINE void ForBits(std::uint64_t rows, std::int64_t base, F&& write) {
-  for (; rows != 0; rows &= rows - 1) write(base + std::countr_zero(rows));
 }
 
 // Rows that lie side by side are put together in L1, zeros among them, and leave it as one run of whole lines. Written

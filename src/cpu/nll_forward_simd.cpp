@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "cpu/ordered_sum.h"
 #include "cpu/rows_simd.h"
 #include "cpu/targets_simd.h"
 #include "ops/losses.h"
@@ -71,13 +72,10 @@ HWY_INLINE void LoadBlock(const LossTask& task, T* x) {
   if (task.C == 0) return;
   const T* const input = static_cast<const T*>(task.input->data);
   const Positions& at = *task.input_at;
-  // Positions of one run of the innermost axis lie at one distance.
-  const std::int64_t run = at.uniform() ? at.count : at.dims[static_cast<std::size_t>(at.rank - 1)];
-  const std::int64_t step = at.rank == 0 ? 0 : at.strides[static_cast<std::size_t>(at.rank - 1)];
   for (std::int64_t done = 0; done < task.count;) {
     const std::int64_t position = task.begin + done;
-    const std::int64_t count = std::min(task.count - done, run - position % run);
-    LoadInputs(input + at.Offset(position), step, task.class_stride, classes + done, count, x + done);
+    const std::int64_t count = std::min(task.count - done, at.run() - position % at.run());
+    LoadInputs(input + at.Offset(position), at.step(), task.class_stride, classes + done, count, x + done);
     done += count;
   }
 }
@@ -141,13 +139,8 @@ HWY_NOINLINE LossSums SumsOf(const LossTask& task) {
       hn::Store(hn::Sub(hn::Load(d, losses + l), v), d, losses + l);
     }
   }
-  for (std::int64_t width = kSumLanes / 2; width > 0; width /= 2) {
-    for (std::int64_t j = 0; j < width; ++j) {
-      losses[j] += losses[j + width];
-      weights[j] += weights[j + width];
-    }
-  }
-  return {losses[0], weighted ? weights[0] : static_cast<double>(counted), counted};
+  const double loss = FoldLanes(losses);
+  return {loss, weighted ? FoldLanes(weights) : static_cast<double>(counted), counted};
 }
 
 LossSums Sums(const LossTask& task) {

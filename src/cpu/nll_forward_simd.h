@@ -11,16 +11,12 @@
 
 namespace onehot::cpu {
 
-// Positions summed up together, and the lanes they are dealt to: the order that onehot/nll_loss.h promises.
-inline constexpr std::int64_t kSumBlock = 4096;
-inline constexpr std::int64_t kSumLanes = 16;
-
 struct LossTask {
   const ConstTensorView* input;
   const Positions* input_at;  // positions in input
   std::int64_t class_stride;
   std::int64_t C;
-  std::int64_t begin, count;  // positions, at most kSumBlock
+  std::int64_t begin, count;  // positions, at most kSumBlock of cpu/ordered_sum.h
   const std::byte* classes;   // of position `begin`
   int class_bytes;
   const double* weight;        // for each class; or null

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpu/nll_forward_simd.h"
+#include "cpu/ordered_sum.h"
 #include "cpu/per_position.h"
 #include "cpu/rows_simd.h"
 #include "cpu/targets.h"
@@ -20,7 +21,7 @@ class Blocks final : public PlanBody {
         target_name_(RowKernelsFor(isa).target),
         N_(op.N()),
         C_(op.C()),
-        blocks_((N_ + kSumBlock - 1) / kSumBlock),
+        blocks_(SumBlocks(N_)),
         input_at_(Flatten(WithoutAxis(op.input, op.ClassAxis()), op.input.rank - 1)),
         loss_at_(Flatten(op.loss, op.loss.rank)),
         token_weight_at_(op.token_weight ? Flatten(*op.token_weight, op.token_weight->rank) : Positions{}),

@@ -14,6 +14,7 @@
 #include "cpu/cache.h"
 #include "cpu/nll_loss.h"
 #include "cpu/nll_simd.h"
+#include "cpu/per_position.h"
 #include "cpu/position_axes.h"
 #include "cpu/rows_simd.h"
 #include "cpu/targets.h"
@@ -116,12 +117,12 @@ class OnePass final : public PlanBody {
     std::int64_t count;
   };
 
-  static TensorLayout ConstantOf(const TensorLayout& like) {
-    TensorLayout constant = like;
+  // One element for all positions.
+  TensorLayout Constant() const {
+    TensorLayout constant = op_.target;
     constant.strides.fill(0);
     return constant;
   }
-  TensorLayout Constant() const { return ConstantOf(op_.target); }
 
   std::int64_t real_size() const { return op_.out.dtype == DType::kF64 ? 8 : 4; }
 
@@ -145,18 +146,12 @@ class OnePass final : public PlanBody {
   template <class Real>
   void PrepareAs(Job& job) const {
     if (op_.reduction == Reduction::kMean) {
-      const Operand operand = Scalar(*op_.total_weight);
-      job.denominator_f64 = ForDType(LossTypes{}, operand.dtype, [&]<class T>() {
-        return static_cast<double>(Widen(*reinterpret_cast<const T*>(operand.data)));
-      });
+      LoadPositions(*op_.total_weight, Positions{}, 0, 1, &job.denominator_f64);
       job.denominator_f32 = static_cast<float>(job.denominator_f64);
     }
     if (op_.weight) {
       Real* const weight = reinterpret_cast<Real*>(job.scratch.Get(weight_).data());
-      ForDType(LossTypes{}, op_.weight->dtype, [&]<class T>() {
-        const T* const from = static_cast<const T*>(op_.weight->data);
-        for (std::int64_t c = 0; c < C_; ++c) weight[c] = static_cast<Real>(Widen(from[c * op_.weight->stride(0)]));
-      });
+      LoadPositions(*op_.weight, Flatten(*op_.weight, 1), 0, C_, weight);
       job.weight = weight;
     }
     if (!table_) return;

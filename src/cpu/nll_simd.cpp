@@ -1,7 +1,6 @@
 #include "cpu/nll_simd.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "cpu/rows_simd.h"
@@ -14,6 +13,7 @@
 #include "hwy/highway.h"
 
 #include "cpu/rows-inl.h"
+#include "cpu/targets-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onehot::cpu::HWY_NAMESPACE {
@@ -95,47 +95,18 @@ void Values(const ValueTask& task) {
 template <bool kTable, class U>
 HWY_INLINE void WritePlane(U* out, std::int64_t count, const U* lanes, U c, const U* values, U value, bool stream) {
   const hn::ScalableTag<U> d;
-  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  const auto one = [&](std::int64_t at) HWY_ATTR { out[at] = lanes[at] == c ? (kTable ? value : values[at]) : U{0}; };
-  if (stream) {
-    const auto misaligned = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(out) & (kStreamAlign - 1));
-    const std::int64_t head = std::min(count, misaligned / static_cast<std::int64_t>(sizeof(U)));
-    for (; i < head; ++i) one(i);
-  }
   const auto wanted = hn::Set(d, c);
   const auto same = hn::Set(d, value);
-  // Whole lines only, since one written in part costs a read.
-  const std::int64_t whole = stream ? i + (count - i) / static_cast<std::int64_t>(kStreamAlign / sizeof(U)) *
-                                              static_cast<std::int64_t>(kStreamAlign / sizeof(U))
-                                    : count - (count - i) % step;
-  for (; i < whole; i += step) {
-    const auto mask = hn::Eq(hn::LoadU(d, lanes + i), wanted);
-    const auto v = hn::IfThenElseZero(mask, kTable ? same : hn::LoadU(d, values + i));
-    if (stream) {
-      hn::Stream(v, d, out + i);
-    } else {
-      hn::StoreU(v, d, out + i);
-    }
-  }
-  for (; i < count; ++i) one(i);
-}
-
-// Class numbers in the width of an element: a class fits U, the caller saw to it.
-template <class U>
-HWY_INLINE void WidenClasses(const ClassRun& classes, U* HWY_RESTRICT to) {
-  ForClassType(classes.bytes, [&]<class K>() HWY_ATTR {
-    const K* HWY_RESTRICT const from = reinterpret_cast<const K*>(classes.data);
-    if (classes.step == 1) {
-      for (std::int64_t i = 0; i < classes.count; ++i)
-        to[i] = from[i] == kIgnored<K> ? kIgnored<U> : static_cast<U>(from[i]);
-    } else {
-      for (std::int64_t i = 0; i < classes.count; ++i) {
-        const K y = from[i * classes.step];
-        to[i] = y == kIgnored<K> ? kIgnored<U> : static_cast<U>(y);
-      }
-    }
-  });
+  ForVectors(count, out, stream, static_cast<std::int64_t>(hn::Lanes(d)),
+             [&](std::int64_t i, std::int64_t n, auto whole, auto to_memory) ONEHOT_LOOP_ATTR {
+               if constexpr (decltype(whole)::value) {
+                 const auto mask = hn::Eq(hn::LoadU(d, lanes + i), wanted);
+                 const auto v = hn::IfThenElseZero(mask, kTable ? same : hn::LoadU(d, values + i));
+                 StoreVector(v, d, out + i, decltype(to_memory)::value);
+               } else {
+                 for (std::int64_t k = i; k < i + n; ++k) out[k] = lanes[k] == c ? (kTable ? value : values[k]) : U{0};
+               }
+             });
 }
 
 template <class U>
@@ -197,9 +168,8 @@ void Planes(const PlaneTask& task) {
     }
   }
   for (std::int64_t b = 0; b < blocks; ++b) {
-    for (std::int64_t words = 0; words < (classes + 63) / 64; ++words)
-      for (std::uint64_t rest = present[b][words]; rest != 0; rest &= rest - 1)
-        write(b, task.first_class + words * 64 + std::countr_zero(rest));
+    for (std::int64_t word = 0; word < (classes + 63) / 64; ++word)
+      ForBits(present[b][word], task.first_class + word * 64, [&](std::int64_t c) HWY_ATTR { write(b, c); });
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/isa.h"
+#include "cpu/targets_simd.h"
 
 namespace onehot::cpu {
 
@@ -30,14 +31,6 @@ struct Operand {
   const std::byte* data = nullptr;  // null: not given
   DType dtype = DType::kF32;
   std::int64_t step = 0;
-};
-
-// The classes of some positions, as cpu/targets_simd.h leaves them.
-struct ClassRun {
-  const std::byte* data;
-  int bytes;          // of a class
-  std::int64_t step;  // classes from a position to the next
-  std::int64_t count;
 };
 
 // values[i] = -(((weight[class] * token_weight[i]) * grad[i]) / denominator), rounded to the dtype of out; anything where

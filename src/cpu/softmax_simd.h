@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/isa.h"
+#include "cpu/ordered_sum.h"
 
 namespace onehot::cpu {
 
@@ -23,7 +24,7 @@ inline constexpr std::int64_t kTile = 128 << 10;
 // Classes whose exponentials are summed up before sums are folded, and the lanes they are dealt to: the order that
 // onehot/cross_entropy.h promises.
 inline constexpr std::int64_t kClassBlock = 1024;
-inline constexpr std::int64_t kClassLanes = 16;
+inline constexpr std::int64_t kClassLanes = kSumLanes;
 
 // Logits of some positions: element (i, v) at data + i * position_step + v * class_step elements.
 struct Logits {
@@ -72,7 +73,6 @@ struct SoftmaxGradientTask {
 
 struct SoftmaxKernels {
   void (*statistics)(const SoftmaxTask& task);
-  void (*gradient)(const SoftmaxGradientTask& task);
   // to[i] = c tanh(from[i] / c): for single logits, with the bits of the loops above. to may be from.
   void (*cap)(const float* from, std::int64_t count, float softcap, float* to);
   // to[i] = ln from[i]. to may be from.
@@ -80,6 +80,9 @@ struct SoftmaxKernels {
 };
 
 const SoftmaxKernels& SoftmaxKernelsFor(Isa isa);
+
+using SoftmaxGradientFunction = void (*)(const SoftmaxGradientTask& task);
+SoftmaxGradientFunction SoftmaxGradientFor(Isa isa);
 
 }  // namespace onehot::cpu
 

@@ -29,6 +29,14 @@ auto ForClassType(int bytes, F&& f) {
   return f.template operator()<std::uint32_t>();
 }
 
+// The classes of some positions, `bytes` each and `step` apart.
+struct ClassRun {
+  const std::byte* data;
+  int bytes;
+  std::int64_t step;
+  std::int64_t count;
+};
+
 struct TargetTask {
   const ConstTensorView* target;
   const Positions* at;  // Flatten(target, target.rank)

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <initializer_list>
 
 #include "core/layout.h"
 #include "ops/losses.h"
@@ -31,11 +30,7 @@ Status CheckDTypeIs(std::string_view argument, DType dtype, DType wanted) {
 }
 
 Status CheckOptionDTypes(const CrossEntropyOptions& options, DType input) {
-  if (options.weight)
-    if (Status bad = CheckOperandDType("weight", options.weight->dtype, "input", input); !bad.ok()) return bad;
-  if (options.token_weight)
-    if (Status bad = CheckOperandDType("token_weight", options.token_weight->dtype, "input", input); !bad.ok())
-      return bad;
+  if (Status bad = CheckWeightDTypes(options.weight, options.token_weight, "input", input); !bad.ok()) return bad;
   if (options.denominator)
     if (Status bad = CheckDenominatorDType(options.denominator->dtype); !bad.ok()) return bad;
   return Status::Ok();
@@ -55,10 +50,7 @@ Status CheckAttributes(const CrossEntropyOptions& options) {
 }
 
 Status CheckOptionShapes(const CrossEntropyOptions& options, const TensorLayout& target, std::int64_t C) {
-  if (options.weight)
-    if (Status bad = CheckPerClass("weight", *options.weight, C); !bad.ok()) return bad;
-  if (options.token_weight)
-    if (Status bad = CheckPerPosition("token_weight", *options.token_weight, target); !bad.ok()) return bad;
+  if (Status bad = CheckWeightShapes(options.weight, options.token_weight, target, C); !bad.ok()) return bad;
   if (options.denominator)
     if (Status bad = CheckOneElement("denominator", *options.denominator); !bad.ok()) return bad;
   return Status::Ok();

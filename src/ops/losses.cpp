@@ -43,7 +43,7 @@ Status CheckClassAxis(std::string_view argument, const TensorLayout& classes, in
   if (classes.rank > 1 && (class_axis < -classes.rank || class_axis >= classes.rank))
     return Status::Error(Code::kBadArgument, fmt::format("class_axis: must be in [{}, {}), the axes of {}, is {}",
                                                          -classes.rank, classes.rank, argument, class_axis));
-  const int axis = classes.rank == 1 ? 0 : class_axis < 0 ? class_axis + classes.rank : class_axis;
+  const int axis = ClassAxisOf(classes, class_axis);
   if (SameShape(WithoutAxis(classes, axis), target)) return Status::Ok();
   return Status::Error(Code::kBadShape, fmt::format("target: shape must be that of {}, {}, without axis {}, is {}",
                                                     argument, Describe(classes), axis, Describe(target)));
@@ -67,6 +67,25 @@ Status CheckOneElement(std::string_view argument, const TensorLayout& tensor) {
   if (Status bad = CheckLayout(argument, tensor); !bad.ok()) return bad;
   if (tensor.numel() == 1) return Status::Ok();
   return Status::Error(Code::kBadShape, fmt::format("{}: must have one element, is {}", argument, Describe(tensor)));
+}
+
+Status CheckWeightDTypes(const std::optional<ConstTensorView>& weight,
+                         const std::optional<ConstTensorView>& token_weight, std::string_view base_name, DType base) {
+  if (weight)
+    if (Status bad = CheckOperandDType("weight", weight->dtype, base_name, base); !bad.ok()) return bad;
+  if (token_weight)
+    if (Status bad = CheckOperandDType("token_weight", token_weight->dtype, base_name, base); !bad.ok()) return bad;
+  return Status::Ok();
+}
+
+Status CheckWeightShapes(const std::optional<ConstTensorView>& weight,
+                         const std::optional<ConstTensorView>& token_weight, const TensorLayout& target,
+                         std::int64_t C) {
+  if (weight)
+    if (Status bad = CheckPerClass("weight", *weight, C); !bad.ok()) return bad;
+  if (token_weight)
+    if (Status bad = CheckPerPosition("token_weight", *token_weight, target); !bad.ok()) return bad;
+  return Status::Ok();
 }
 
 Status CheckReduced(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,

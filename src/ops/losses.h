@@ -34,6 +34,13 @@ Status CheckPerClass(std::string_view argument, const TensorLayout& tensor, std:
 Status CheckPerPosition(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target);
 Status CheckOneElement(std::string_view argument, const TensorLayout& tensor);
 
+// The optional weights of classes and of positions that losses take.
+Status CheckWeightDTypes(const std::optional<ConstTensorView>& weight,
+                         const std::optional<ConstTensorView>& token_weight, std::string_view base_name, DType base);
+Status CheckWeightShapes(const std::optional<ConstTensorView>& weight,
+                         const std::optional<ConstTensorView>& token_weight, const TensorLayout& target,
+                         std::int64_t C);
+
 // What depends on the reduction: one for each position, or one element.
 Status CheckReduced(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
                     Reduction reduction);

@@ -8,25 +8,6 @@
 namespace onehot {
 namespace {
 
-// The checks that forward and backward share. `classes` is the tensor with the class axis.
-template <class Op>
-Status CheckWeights(const Op& op, std::string_view base_name, DType base) {
-  if (op.weight)
-    if (Status bad = CheckOperandDType("weight", op.weight->dtype, base_name, base); !bad.ok()) return bad;
-  if (op.token_weight)
-    if (Status bad = CheckOperandDType("token_weight", op.token_weight->dtype, base_name, base); !bad.ok()) return bad;
-  return Status::Ok();
-}
-
-template <class Op>
-Status CheckWeightShapes(const Op& op) {
-  if (op.weight)
-    if (Status bad = CheckPerClass("weight", *op.weight, op.C()); !bad.ok()) return bad;
-  if (op.token_weight)
-    if (Status bad = CheckPerPosition("token_weight", *op.token_weight, op.target); !bad.ok()) return bad;
-  return Status::Ok();
-}
-
 // Read, not written: f32 goes with every dtype of out, f64 too.
 Status CheckTotalWeightDType(DType dtype, DType out) {
   if (dtype == out || dtype == DType::kF32 || dtype == DType::kF64) return Status::Ok();
@@ -47,7 +28,7 @@ Status Check(const NllLoss& op) {
   if (op.total_weight)
     if (Status bad = CheckResultDType("total_weight", op.total_weight->dtype, "input", op.input.dtype); !bad.ok())
       return bad;
-  if (Status bad = CheckWeights(op, "input", op.input.dtype); !bad.ok()) return bad;
+  if (Status bad = CheckWeightDTypes(op.weight, op.token_weight, "input", op.input.dtype); !bad.ok()) return bad;
   if (op.denominator)
     if (Status bad = CheckDenominatorDType(op.denominator->dtype); !bad.ok()) return bad;
   if (Status bad = CheckReduction(op.reduction); !bad.ok()) return bad;
@@ -56,7 +37,7 @@ Status Check(const NllLoss& op) {
   if (Status bad = CheckReduced("loss", op.loss, op.target, op.reduction); !bad.ok()) return bad;
   if (op.total_weight)
     if (Status bad = CheckOneElement("total_weight", *op.total_weight); !bad.ok()) return bad;
-  if (Status bad = CheckWeightShapes(op); !bad.ok()) return bad;
+  if (Status bad = CheckWeightShapes(op.weight, op.token_weight, op.target, op.C()); !bad.ok()) return bad;
   if (op.denominator)
     if (Status bad = CheckOneElement("denominator", *op.denominator); !bad.ok()) return bad;
   return CheckNoOverlap("loss", op.loss);
@@ -67,7 +48,7 @@ Status Check(const NllLossBackward& op) {
   if (Status bad = CheckTargetDType(op.target.dtype); !bad.ok()) return bad;
   if (Status bad = CheckLossDType("out", op.out.dtype); !bad.ok()) return bad;
   const bool mean = op.reduction == Reduction::kMean;
-  if (Status bad = CheckWeights(op, "out", op.out.dtype); !bad.ok()) return bad;
+  if (Status bad = CheckWeightDTypes(op.weight, op.token_weight, "out", op.out.dtype); !bad.ok()) return bad;
   if (mean && op.total_weight)
     if (Status bad = CheckTotalWeightDType(op.total_weight->dtype, op.out.dtype); !bad.ok()) return bad;
   if (Status bad = CheckReduction(op.reduction); !bad.ok()) return bad;
@@ -83,7 +64,7 @@ Status Check(const NllLossBackward& op) {
     if (Status bad = CheckClassAxis("out", op.out, op.class_axis, op.target); !bad.ok()) return bad;
   }
   if (Status bad = CheckReduced("grad_output", op.grad_output, op.target, op.reduction); !bad.ok()) return bad;
-  if (Status bad = CheckWeightShapes(op); !bad.ok()) return bad;
+  if (Status bad = CheckWeightShapes(op.weight, op.token_weight, op.target, op.C()); !bad.ok()) return bad;
   if (mean)
     if (Status bad = CheckOneElement("total_weight", *op.total_weight); !bad.ok()) return bad;
   return CheckNoOverlap("out", op.out);

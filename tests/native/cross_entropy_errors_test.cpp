@@ -20,13 +20,6 @@ namespace {
 double memory[4096];
 std::int64_t numbers[64];
 
-// Both Check and Prepare must say it.
-#define EXPECT_REFUSED(OP, CODE, MESSAGE)               \
-  do {                                                  \
-    EXPECT_STATUS(Check(OP), CODE, MESSAGE);            \
-    EXPECT_STATUS(Prepare(OP).status(), CODE, MESSAGE); \
-  } while (false)
-
 ConstTensorView In(DType dtype, std::initializer_list<std::int64_t> dims) {
   return {memory, dtype, dims};
 }

@@ -15,13 +15,6 @@ namespace {
 float memory[4096];
 std::int64_t numbers[64];
 
-// Both Check and Prepare must say it.
-#define EXPECT_REFUSED(OP, CODE, MESSAGE)               \
-  do {                                                  \
-    EXPECT_STATUS(Check(OP), CODE, MESSAGE);            \
-    EXPECT_STATUS(Prepare(OP).status(), CODE, MESSAGE); \
-  } while (false)
-
 TensorLayout Strided(TensorLayout layout, std::int64_t rows, std::int64_t columns) {
   layout.strides[0] = rows;
   layout.strides[1] = columns;

@@ -23,12 +23,7 @@ constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
 
 TensorLayout Layout(const Dims& dims, const Dims& strides, DType dtype = DType::kF32) {
-  TensorLayout layout;
-  layout.dtype = dtype;
-  layout.rank = static_cast<int>(dims.size());
-  for (std::size_t axis = 0; axis < dims.size(); ++axis)
-    layout.dims[axis] = dims[axis], layout.strides[axis] = strides[axis];
-  return layout;
+  return LayoutOf(dtype, dims, strides);
 }
 
 bool OverlapsByBruteForce(const TensorLayout& layout) {

@@ -2,23 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iomanip>
 #include <numeric>
-#include <sstream>
 
 #include "tests/native/strides.h"
 
 namespace onehot::test {
 namespace {
-
-std::string Show(DType dtype, const std::byte* element) {
-  std::ostringstream text;
-  text << std::setprecision(17) << ValueAt(TensorLayout{.dtype = dtype, .rank = 0}, element, 0) << " (0x" << std::hex;
-  for (std::int64_t b = SizeOf(dtype); b-- > 0;)
-    text << std::setw(2) << std::setfill('0') << static_cast<int>(element[b]);
-  text << ")";
-  return text.str();
-}
 
 // Bits after the point of the mantissa, and an exponent of ones.
 struct Format {
@@ -154,9 +143,9 @@ Dims Reversed(Dims strides, unsigned axes) {
   }
   if (wrong == 0) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << Coordinates(got.layout(), static_cast<std::int64_t>(first)) << " (position "
-                                       << first << ") is " << Show(dtype, bytes.data() + first * size)
-                                       << ", promised is " << Show(dtype, want.data() + first * size) << "; " << wrong
-                                       << " of " << bytes.size() / size << " differ";
+                                       << first << ") is " << ShowElement(dtype, bytes.data() + first * size)
+                                       << ", promised is " << ShowElement(dtype, want.data() + first * size) << "; "
+                                       << wrong << " of " << bytes.size() / size << " differ";
 }
 
 void FillSignalling(Tensor& tensor) {

@@ -13,13 +13,6 @@ namespace {
 float memory[4096];
 std::int64_t numbers[64];
 
-// Both Check and Prepare must say it.
-#define EXPECT_REFUSED(OP, CODE, MESSAGE)               \
-  do {                                                  \
-    EXPECT_STATUS(Check(OP), CODE, MESSAGE);            \
-    EXPECT_STATUS(Prepare(OP).status(), CODE, MESSAGE); \
-  } while (false)
-
 constexpr Code kDType = Code::kBadDType, kShape = Code::kBadShape, kArgument = Code::kBadArgument;
 
 ConstTensorView In(DType dtype, std::initializer_list<std::int64_t> dims) {

@@ -90,14 +90,7 @@ TEST(NllConcurrency, PlansOverSharedInputs) {
       plans.push_back(PrepareOn(target, op));
       ASSERT_TRUE(plans.back().ok());
     }
-    std::vector<Status> statuses(outs.size());
-    std::vector<std::thread> threads;
-    for (std::size_t t = 0; t < outs.size(); ++t)
-      threads.emplace_back([&plans, &statuses, t] {
-        for (int round = 0; round < 5; ++round)
-          statuses[t] = RunHostile(*plans[t], WithThreads(1 + static_cast<int>(t) % 2));
-      });
-    for (std::thread& thread : threads) thread.join();
+    const std::vector<Status> statuses = RunAtOnce(plans);
     for (std::size_t t = 0; t < outs.size(); ++t) {
       EXPECT_OK(statuses[t]);
       EXPECT_TRUE(SameBits(outs[t], promise));

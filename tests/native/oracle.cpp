@@ -4,8 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <iomanip>
-#include <sstream>
 
 #include "core/dtype.h"
 
@@ -106,15 +104,6 @@ bool SameElement(T a, T b, bool open) {
   return std::memcmp(&a, &b, sizeof(T)) == 0 || (open && std::isnan(Widen(a)) && std::isnan(Widen(b)));
 }
 
-std::string Show(DType dtype, const std::byte* element) {
-  std::ostringstream text;
-  text << std::setprecision(17) << ValueAt(TensorLayout{.dtype = dtype, .rank = 0}, element, 0) << " (0x" << std::hex;
-  for (std::int64_t b = SizeOf(dtype); b-- > 0;)
-    text << std::setw(2) << std::setfill('0') << static_cast<int>(element[b]);
-  text << ")";
-  return text.str();
-}
-
 }  // namespace
 
 std::vector<std::int64_t> RowsNamed(const ConstTensorView& indices) {
@@ -182,8 +171,8 @@ PromisedBits Promise(const EmbeddingBackward& op) {
   });
   if (wrong == 0) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "out[" << first / D << ", " << first % D << "] is "
-                                       << Show(dtype, got.data() + first * size) << ", promised is "
-                                       << Show(dtype, want.out.data() + first * size) << ", count "
+                                       << ShowElement(dtype, got.data() + first * size) << ", promised is "
+                                       << ShowElement(dtype, want.out.data() + first * size) << ", count "
                                        << want.count[first / D] << "; " << wrong << " of " << got.size() / size
                                        << " differ";
 }

@@ -33,15 +33,6 @@ class Reserved {
   void* data_;
 };
 
-inline TensorLayout LayoutOf(DType dtype, const Dims& dims, const Dims& strides) {
-  TensorLayout layout;
-  layout.dtype = dtype;
-  layout.rank = static_cast<int>(dims.size());
-  for (std::size_t axis = 0; axis < dims.size(); ++axis)
-    layout.dims[axis] = dims[axis], layout.strides[axis] = strides[axis];
-  return layout;
-}
-
 }  // namespace onehot::test
 
 #endif  // TESTS_NATIVE_RESERVED_H_

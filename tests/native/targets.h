@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cpu/cache.h"
@@ -100,6 +101,27 @@ Status RunOn(const Target& target, const Op& op, const RunOptions& options = {})
     EXPECT_EQ(expect_status_got.code(), CODE);               \
     EXPECT_EQ(expect_status_got.message(), MESSAGE);         \
   } while (false)
+
+// Both Check and Prepare must say it.
+#define EXPECT_REFUSED(OP, CODE, MESSAGE)               \
+  do {                                                  \
+    EXPECT_STATUS(Check(OP), CODE, MESSAGE);            \
+    EXPECT_STATUS(Prepare(OP).status(), CODE, MESSAGE); \
+  } while (false)
+
+// Runs the plans at once, each five times on a thread of its own with one or two threads; their last statuses.
+inline std::vector<Status> RunAtOnce(const std::vector<Result<Plan>>& plans) {
+  std::vector<Status> statuses(plans.size());
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < plans.size(); ++t)
+    threads.emplace_back([&plans, &statuses, t] {
+      RunOptions options;
+      options.threads = 1 + static_cast<int>(t) % 2;
+      for (int round = 0; round < 5; ++round) statuses[t] = RunHostile(*plans[t], options);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
 
 // Outputs above 4 MiB are stored past the caches while it lives, however large those are.
 class OutputsPastCaches {

@@ -1,6 +1,8 @@
 #include "tests/native/tensor.h"
 
 #include <algorithm>
+#include <iomanip>
+#include <sstream>
 
 namespace onehot::test {
 namespace {
@@ -114,6 +116,15 @@ bool Tensor::GapsUntouched() const {
   for (std::size_t i = 0; i < buffer_.size(); ++i)
     if (element[i] == 0 && buffer_[i] != Pattern(i)) return false;
   return true;
+}
+
+std::string ShowElement(DType dtype, const std::byte* element) {
+  std::ostringstream text;
+  text << std::setprecision(17) << ValueAt(TensorLayout{.dtype = dtype, .rank = 0}, element, 0) << " (0x" << std::hex;
+  for (std::int64_t b = SizeOf(dtype); b-- > 0;)
+    text << std::setw(2) << std::setfill('0') << static_cast<int>(element[b]);
+  text << ")";
+  return text.str();
 }
 
 }  // namespace onehot::test

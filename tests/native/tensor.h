@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "core/dtype.h"
@@ -109,6 +110,19 @@ class Tensor {
   std::size_t origin_ = 0;  // byte of element 0
   bool dense_ = false;      // position by position, no gaps
 };
+
+// A view with those extents and strides.
+inline TensorLayout LayoutOf(DType dtype, const Dims& dims, const Dims& strides) {
+  TensorLayout layout;
+  layout.dtype = dtype;
+  layout.rank = static_cast<int>(dims.size());
+  for (std::size_t axis = 0; axis < dims.size(); ++axis)
+    layout.dims[axis] = dims[axis], layout.strides[axis] = strides[axis];
+  return layout;
+}
+
+// An element for a person: its value and its bits.
+std::string ShowElement(DType dtype, const std::byte* element);
 
 }  // namespace onehot::test
 
