@@ -318,7 +318,10 @@ TEST(NllLosses, SameBitsOnAnyNumberOfThreads) {
   for (float& x : self) x = -static_cast<float>(next()) * 0x1p-29f;
   for (float& x : weight) x = static_cast<float>(next()) * 0x1p-32f;
   for (float& x : grad) x = static_cast<float>(static_cast<std::int32_t>(next())) * 0x1p-31f;
-  for (std::uint8_t& t : target) t = next() >> 28 == 0 ? 255 : static_cast<std::uint8_t>((next() >> 16) % kC);
+  for (std::uint8_t& t : target) {
+    const bool ignored = next() >> 28 == 0;
+    t = static_cast<std::uint8_t>(ignored ? 255U : (next() >> 16) % kC);
+  }
   const int before = omp_get_max_threads();
   std::vector<float> first;
   for (const int threads : {1, 2, 3, 7}) {
