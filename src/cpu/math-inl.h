@@ -39,17 +39,31 @@ HWY_INLINE hn::Vec<D> Fma([[maybe_unused]] D d, hn::Vec<D> a, hn::Vec<D> b, hn::
 // ln 2 in two parts, for the products with whole numbers.
 inline constexpr float kLn2High = 0x1.62e430p-1f, kLn2Low = -0x1.05c610p-29f;
 
-// e^x for x up to 88, within 1 unit in the last place. 0 below ln 2^-126 = -87.3366: results are normal numbers or 0.
-// NaN stays NaN.
+// ln 2^-126: below it e^x is not a normal number.
+inline constexpr float kLowestExponent = -0x1.5d589ep6f;
+
+// The larger of a number and a vector; NaN stays NaN.
 template <class D>
-HWY_INLINE hn::Vec<D> Exp(D d, hn::Vec<D> x) {
+HWY_INLINE hn::Vec<D> AtLeast(D d, float least, hn::Vec<D> x) {
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, least)), hn::Set(d, least), x);
+#else
+  return hn::Max(hn::Set(d, least), x);  // the second operand where one is NaN
+#endif
+}
+
+// e^x for x from kLowestExponent to 88, with a relative error of at most 2^-23 + |x| 2^-28. Below: any number. NaN stays
+// NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> ExpInRange(D d, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> du;
-  // Adding 1.5 * 2^23 rounds x / ln 2 to a whole number n, which then stands in the low bits.
-  const auto magic = hn::Set(d, 0x1.8p23f);
+  // Adding 1.5 * 2^23 rounds x / ln 2 to a whole number n, which then stands in the low bits; with the bias, those are the
+  // exponent of 2^n.
+  const auto magic = hn::Set(d, 0x1.8p23f + 127);
   const auto shifted = Fma(d, x, hn::Set(d, 0x1.715476p0f), magic);
   const auto n = hn::Sub(shifted, magic);
-  auto r = Fma(d, n, hn::Set(d, -kLn2High), x);
-  r = Fma(d, n, hn::Set(d, -kLn2Low), r);
+  // The low part of ln 2 is left out: n times it is |x| 2^-28.4, a tenth of what x, a difference, has been rounded by.
+  const auto r = Fma(d, n, hn::Set(d, -kLn2High), x);
   // e^r = 1 + r (1 + r q(r)) for |r| <= ln 2 / 2; the fit is within 2^-28.
   auto q = hn::Set(d, 0x1.6a23c2p-10f);
   q = Fma(d, q, r, hn::Set(d, 0x1.123a20p-7f));
@@ -58,14 +72,20 @@ HWY_INLINE hn::Vec<D> Exp(D d, hn::Vec<D> x) {
   q = Fma(d, q, r, hn::Set(d, 0x1.fffffcp-2f));
   const auto one = hn::Set(d, 1.0f);
   const auto e = Fma(d, Fma(d, q, r, one), r, one);
-  const auto scaled = hn::Add(hn::BitCast(du, e), hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
-  // NaN stays as it is: its payload would end up in the exponent.
-#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
-  const auto rest = hn::IfThenElseZero(hn::IsNaN(x), x);
-#else
-  const auto rest = hn::Max(hn::Zero(d), x);  // 0 where x is too small, and x, the second operand, if it is NaN
-#endif
-  return hn::IfThenElse(hn::Ge(x, hn::Set(d, -0x1.5d589ep6f)), hn::BitCast(d, scaled), rest);
+  // A product, since NaN would not survive an addition to exponents.
+  return hn::Mul(e, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
+}
+
+// Below kLowestExponent the number for that, some 2^-126: it does as a term of a sum that has larger ones.
+template <class D>
+HWY_INLINE hn::Vec<D> ExpTerm(D d, hn::Vec<D> x) {
+  return ExpInRange(d, AtLeast(d, kLowestExponent, x));
+}
+
+// Below kLowestExponent 0: results are normal numbers or 0.
+template <class D>
+HWY_INLINE hn::Vec<D> Exp(D d, hn::Vec<D> x) {
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kLowestExponent)), ExpInRange(d, x));
 }
 
 // ln x within 1 unit in the last place for normal numbers; -infinity for 0; infinity and NaN stay.

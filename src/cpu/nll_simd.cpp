@@ -1,6 +1,7 @@
 #include "cpu/nll_simd.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "cpu/rows_simd.h"
@@ -91,86 +92,133 @@ void Values(const ValueTask& task) {
   ForColumns<Real>(count, [&](auto d, std::int64_t i) HWY_ATTR { finish(d, hn::LoadU(d, value + i), i); });
 }
 
-// One row of one class. kTable: the value is the same for all positions.
-template <bool kTable, class U>
-HWY_INLINE void WritePlane(U* out, std::int64_t count, const U* lanes, U c, const U* values, U value, bool stream) {
+// What goes to a row of one class: `value` for all positions of that class, or the one in `values` for each.
+template <class U>
+struct ClassRow {
+  U* out;
+  const U* lanes;
+  U c;
+  const U* values;
+  U value;
+  bool stream;
+
+  template <bool kTable, class D>
+  HWY_INLINE hn::Vec<D> At(D d, std::int64_t i) const {
+    const auto mask = hn::Eq(hn::LoadU(d, lanes + i), hn::Set(d, c));
+    return hn::IfThenElseZero(mask, kTable ? hn::Set(d, value) : hn::LoadU(d, values + i));
+  }
+
+  template <bool kTable>
+  HWY_INLINE void WriteAs(std::int64_t begin, std::int64_t count) const {
+    const hn::ScalableTag<U> d;
+    ForVectors(count, out + begin, stream, static_cast<std::int64_t>(hn::Lanes(d)),
+               [&](std::int64_t at, std::int64_t n, auto whole, auto to_memory) ONEHOT_LOOP_ATTR {
+                 const std::int64_t i = begin + at;
+                 if constexpr (decltype(whole)::value) {
+                   StoreVector(At<kTable>(d, i), d, out + i, decltype(to_memory)::value);
+                 } else {
+                   for (std::int64_t k = i; k < i + n; ++k)
+                     out[k] = lanes[k] == c ? (kTable ? value : values[k]) : U{0};
+                 }
+               });
+  }
+  HWY_INLINE void Write(std::int64_t begin, std::int64_t count) const {
+    values == nullptr ? WriteAs<true>(begin, count) : WriteAs<false>(begin, count);
+  }
+
+  // A whole line, which begins at one in memory if it is to go past the caches.
+  HWY_INLINE void WriteLine(std::int64_t begin) const {
+    const hn::ScalableTag<U> d;
+    constexpr std::int64_t kLine = kStreamAlign / static_cast<std::int64_t>(sizeof(U));
+    for (std::int64_t i = begin; i < begin + kLine; i += static_cast<std::int64_t>(hn::Lanes(d)))
+      StoreVector(values == nullptr ? At<true>(d, i) : At<false>(d, i), d, out + i, stream);
+  }
+};
+
+// Planes most of whose lines are zeros: a bit for each line of a class tells them apart, so that these are written without
+// looking at classes and values, which are in L2.
+template <class U, class F>
+HWY_INLINE void SparsePlanes(const PlaneTask& task, const U* lanes, F&& row_of) {
+  constexpr std::int64_t kLine = kStreamAlign / static_cast<std::int64_t>(sizeof(U)), kWordPositions = 64 * kLine,
+                         kWords = kPlanePositions / kWordPositions;
   const hn::ScalableTag<U> d;
-  const auto wanted = hn::Set(d, c);
-  const auto same = hn::Set(d, value);
-  ForVectors(count, out, stream, static_cast<std::int64_t>(hn::Lanes(d)),
-             [&](std::int64_t i, std::int64_t n, auto whole, auto to_memory) ONEHOT_LOOP_ATTR {
-               if constexpr (decltype(whole)::value) {
-                 const auto mask = hn::Eq(hn::LoadU(d, lanes + i), wanted);
-                 const auto v = hn::IfThenElseZero(mask, kTable ? same : hn::LoadU(d, values + i));
-                 StoreVector(v, d, out + i, decltype(to_memory)::value);
-               } else {
-                 for (std::int64_t k = i; k < i + n; ++k) out[k] = lanes[k] == c ? (kTable ? value : values[k]) : U{0};
-               }
-             });
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t count = task.classes.count, classes = task.end_class - task.first_class;
+  // One row more for ignored positions and for classes of others, one word more to be shifted in.
+  std::uint64_t bits[kPlaneClasses + 1][kWords + 1];
+  for (std::int64_t c = 0; c <= classes; ++c) std::fill_n(bits[c], kWords + 1, std::uint64_t{0});
+  const auto first_class = static_cast<std::uint64_t>(task.first_class);
+  for (std::int64_t i = 0; i < count; i += kLine) {
+    std::int64_t n = std::min(kLine, count - i);
+    // Labels come in patches: marking one of them is enough, and each would wait for the one before.
+    bool same = n == kLine;
+    for (std::int64_t k = 0; same && k < kLine; k += step)
+      same = hn::AllTrue(d, hn::Eq(hn::LoadU(d, lanes + i + k), hn::Set(d, lanes[i])));
+    if (same) n = 1;
+    const std::int64_t word = i / kWordPositions;
+    const std::uint64_t bit = std::uint64_t{1} << (i / kLine % 64);
+    for (std::int64_t k = 0; k < n; ++k)
+      bits[std::min(lanes[i + k] - first_class, static_cast<std::uint64_t>(classes))][word] |= bit;
+  }
+
+  // Lines of 64 to be told apart: beyond, it takes less time to look at the classes of all, or their classes and values.
+  const int few = task.values == nullptr ? 2 : 24;
+  const auto zero = hn::Zero(d);
+  for (std::int64_t c = task.first_class; c < task.end_class; ++c) {
+    const ClassRow<U> row = row_of(c);
+    const std::uint64_t* const of_class = bits[c - task.first_class];
+    const auto misaligned = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(row.out) & (kStreamAlign - 1));
+    const std::int64_t head = task.stream ? std::min(count, misaligned / static_cast<std::int64_t>(sizeof(U))) : 0;
+    const std::int64_t lines = (count - head) / kLine, end = head + lines * kLine;
+    if (head > 0) row.Write(0, head);
+    // From `begin` to the word in hand there are only zeros, or many lines that are not.
+    std::int64_t begin = head;
+    bool dense = false;
+    const auto write_run = [&](std::int64_t to) HWY_ATTR {
+      const std::int64_t bytes = (to - begin) * static_cast<std::int64_t>(sizeof(U));
+      if (bytes == 0) return;
+      if (dense) return row.Write(begin, to - begin);
+      (task.stream ? ZeroStream : Zero)(reinterpret_cast<std::byte*>(row.out + begin), bytes);
+    };
+    for (std::int64_t first = 0; first < lines; first += 64) {
+      const std::int64_t at = head + first * kLine;
+      std::uint64_t word = of_class[first / 64];
+      if (head > 0) word |= word >> 1 | of_class[first / 64 + 1] << 63;  // a line has the ends of two
+      const std::uint64_t all = ~std::uint64_t{0} >> (64 - std::min<std::int64_t>(64, lines - first));
+      word &= all;
+      const bool many = std::popcount(word) > few;
+      if (many == dense && (many || word == 0)) continue;
+      write_run(at);
+      begin = at, dense = many;
+      if (many || word == 0) continue;
+      ForBits(~word & all, 0, [&](std::int64_t line) ONEHOT_LOOP_ATTR {
+        U* const to = row.out + at + line * kLine;
+        for (std::int64_t k = 0; k < kLine; k += step) StoreVector(zero, d, to + k, task.stream);
+      });
+      ForBits(word, 0, [&](std::int64_t line) ONEHOT_LOOP_ATTR { row.WriteLine(at + line * kLine); });
+      begin = std::min(end, at + kWordPositions);
+    }
+    write_run(end);
+    if (end < count) row.Write(end, count - end);
+  }
 }
 
 template <class U>
 void Planes(const PlaneTask& task) {
-  constexpr std::int64_t kBlocks = kPlanePositions / kPositionBlock;
-  const std::int64_t count = task.classes.count, blocks = (count + kPositionBlock - 1) / kPositionBlock;
   HWY_ALIGN U lanes[kPlanePositions];
   WidenClasses(task.classes, lanes);
-  const std::int64_t classes = task.end_class - task.first_class;
-  const bool sparse = task.sparse;
-  std::uint64_t present[kBlocks][kPlaneClasses / 64 + 1];  // the last word: ignored, and others' classes
-  for (std::int64_t b = 0; sparse && b < blocks; ++b) {
-    std::fill_n(present[b], kPlaneClasses / 64 + 1, std::uint64_t{0});
-    for (std::int64_t i = b * kPositionBlock; i < std::min(count, (b + 1) * kPositionBlock); ++i) {
-      const auto place = static_cast<std::uint64_t>(lanes[i]) - static_cast<std::uint64_t>(task.first_class);
-      const auto bit = place < static_cast<std::uint64_t>(classes) ? place : static_cast<std::uint64_t>(kPlaneClasses);
-      present[b][bit / 64] |= std::uint64_t{1} << (bit % 64);
-    }
-  }
   const U* const values = reinterpret_cast<const U*>(task.values);
   const U* const table = reinterpret_cast<const U*>(task.table);
-  const auto row = [&](std::int64_t c) HWY_ATTR { return reinterpret_cast<U*>(task.out + c * task.class_stride); };
-  const auto absent = [&](std::int64_t b, std::int64_t c) HWY_ATTR {
-    const auto place = static_cast<std::uint64_t>(c - task.first_class);
-    return (present[b][place / 64] >> (place % 64) & 1) == 0;
+  const auto row = [&](std::int64_t c) HWY_ATTR {
+    return ClassRow<U>{.out = reinterpret_cast<U*>(task.out + c * task.class_stride),
+                       .lanes = lanes,
+                       .c = static_cast<U>(c),
+                       .values = values,
+                       .value = values == nullptr ? table[task.table_per_class ? c : 0] : U{0},
+                       .stream = task.stream};
   };
-  const auto write = [&](std::int64_t b, std::int64_t c) HWY_ATTR {
-    const std::int64_t from = b * kPositionBlock, n = std::min(count - from, kPositionBlock);
-    if (values != nullptr) {
-      WritePlane<false>(row(c) + from, n, lanes + from, static_cast<U>(c), values + from, U{0}, task.stream);
-    } else {
-      WritePlane<true>(row(c) + from, n, lanes + from, static_cast<U>(c), values, table[task.table_per_class ? c : 0],
-                       task.stream);
-    }
-  };
-  if (!sparse) {
-    for (std::int64_t c = task.first_class; c < task.end_class; ++c)
-      for (std::int64_t b = 0; b < blocks; ++b) write(b, c);
-    return;
-  }
-  // A plane that is mostly zeros: these first, in runs of blocks as long as they are. What has something in it waits, so
-  // that it is written block by block, with the block's classes and values in L1. Any other plane: all of it in order.
-  for (std::int64_t c = task.first_class; c < task.end_class; ++c) {
-    std::int64_t zeros = 0;
-    for (std::int64_t b = 0; b < blocks; ++b) zeros += absent(b, c);
-    const bool waits = 2 * zeros > blocks;
-    for (std::int64_t b = 0; b < blocks;) {
-      const std::int64_t begin = b;
-      while (b < blocks && absent(b, c)) ++b;
-      const std::int64_t from = begin * kPositionBlock, to = std::min(count, b * kPositionBlock);
-      const std::int64_t bytes = (to - from) * static_cast<std::int64_t>(sizeof(U));
-      if (b > begin) (task.stream ? ZeroStream : Zero)(reinterpret_cast<std::byte*>(row(c) + from), bytes);
-      for (; b < blocks && !absent(b, c); ++b) {
-        if (waits) continue;
-        write(b, c);
-        const auto place = static_cast<std::uint64_t>(c - task.first_class);
-        present[b][place / 64] &= ~(std::uint64_t{1} << (place % 64));  // done
-      }
-    }
-  }
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    for (std::int64_t word = 0; word < (classes + 63) / 64; ++word)
-      ForBits(present[b][word], task.first_class + word * 64, [&](std::int64_t c) HWY_ATTR { write(b, c); });
-  }
+  if (task.sparse) return SparsePlanes(task, lanes, row);
+  for (std::int64_t c = task.first_class; c < task.end_class; ++c) row(c).Write(0, task.classes.count);
 }
 
 // The output is one sequence of elements, lanes-wide vectors of which hold parts of rows. Vector j of every `lanes` rows

@@ -15,11 +15,12 @@ namespace onehot::cpu {
 // or rows are written.
 inline constexpr std::int64_t kPositionBlock = 2048;
 
-// Classes of one PlaneTask at most: 4096 bits tell which of them a block has.
-inline constexpr std::int64_t kPlaneClasses = 4096;
+// Classes of one PlaneTask at most: 16 words of bits for each, one for each line of a plane of 4-byte elements, take 70 KB
+// of the stack. Reading the positions again for more classes costs 1 ns for each, 2 % of writing so many lines.
+inline constexpr std::int64_t kPlaneClasses = 512;
 
-// With more classes than this, most are in no position of a block, and zeros need no comparisons. Finding out costs 0.5 ns
-// a position, as much as comparing it with some 30 classes.
+// With more classes than this, most lines of a plane are zeros even where labels are random. Finding out costs 0.5 ns a
+// position, as much as comparing it with some 30 classes.
 inline constexpr std::int64_t kFewClasses = 64;
 
 // Positions of one PlaneTask at most. Where most of a plane is zeros, runs of 64 KiB go to memory at twice the rate of runs

@@ -106,19 +106,24 @@ HWY_INLINE void StoreNarrow(hn::Vec<D> v, D d, double* p, bool stream) {
   StoreVector(v, d, p, stream);
 }
 
-// To nearest even by hand: Highway 1.0.3's own conversion truncates.
+// The bits of a BF16 in the upper half of each lane, rounded to nearest even by hand: Highway 1.0.3's own conversion
+// truncates, and the instruction that AVX-512 has takes subnormal numbers for zeros. NaN stays, and becomes quiet.
 template <class D>
-HWY_INLINE void StoreNarrow(hn::Vec<D> v, D, BF16* p, bool stream) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> RoundToUpperHalf(D, hn::Vec<D> v) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto nan = hn::RebindMask(du, hn::IsNaN(v));
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::IfThenZeroElse(nan, hn::Add(odd, hn::Set(du, 0x7FFFu))));
+  return hn::IfThenElse(nan, hn::Or(rounded, hn::Set(du, 0x400000u)), rounded);
+}
+
+template <class D>
+HWY_INLINE void StoreNarrow(hn::Vec<D> v, D d, BF16* p, bool stream) {
   const hn::RebindToSigned<D> d32;
-  const hn::RebindToUnsigned<D> du32;
   const hn::Rebind<std::uint16_t, D> d16;
-  const auto bits = hn::BitCast(du32, v);
-  const auto top = hn::ShiftRight<16>(bits);
-  const auto rounded =
-      hn::ShiftRight<16>(hn::Add(bits, hn::Add(hn::Set(du32, 0x7FFFu), hn::And(top, hn::Set(du32, 1u)))));
-  const auto quiet = hn::Or(top, hn::Set(du32, 0x40u));
-  const auto result = hn::IfThenElse(hn::RebindMask(du32, hn::IsNaN(v)), quiet, rounded);
-  StoreVector(hn::DemoteTo(d16, hn::BitCast(d32, result)), d16, reinterpret_cast<std::uint16_t*>(p), stream);
+  const auto result = hn::BitCast(d32, hn::ShiftRight<16>(RoundToUpperHalf(d, v)));
+  StoreVector(hn::DemoteTo(d16, result), d16, reinterpret_cast<std::uint16_t*>(p), stream);
 }
 
 template <class D>
@@ -134,6 +139,21 @@ HWY_INLINE void StoreNarrow(hn::Vec<D> v, D d, F16* p, bool stream) {
   hn::Store(v, d, wide);
   for (std::size_t i = 0; i < hn::Lanes(d); ++i) p[i] = Narrow<F16>(wide[i]);
 #endif
+}
+
+// Two vectors side by side.
+template <class T, class D>
+HWY_INLINE void StorePair(hn::Vec<D> low, hn::Vec<D> high, D d, T* p, bool stream) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<T, BF16>) {  // the upper halves of both are one vector
+    const hn::Repartition<std::uint16_t, D> d16;
+    return StoreVector(
+        hn::ConcatOdd(d16, hn::BitCast(d16, RoundToUpperHalf(d, high)), hn::BitCast(d16, RoundToUpperHalf(d, low))),
+        d16, reinterpret_cast<std::uint16_t*>(p), stream);
+  }
+#endif
+  StoreNarrow(low, d, p, stream);
+  StoreNarrow(high, d, p + hn::Lanes(d), stream);
 }
 
 // Calls f(i, n, whole, stream) for [0, count): n elements from i on, whole vectors of them if `whole`, whole lines that may

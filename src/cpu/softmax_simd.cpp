@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "cpu/ordered_sum.h"
 
@@ -51,15 +52,15 @@ struct Sums {
 // ---- Rows: the lanes of a vector are classes. Takes any strides.
 
 // A block of z side by side, padded with -infinity to whole kClassLanes; and the largest of them.
-template <class T>
+template <bool kCapped, class T>
 HWY_INLINE float LoadBlock(const T* from, std::int64_t step, std::int64_t n, const Cap& cap, float* z) {
   const LogitTag d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto largest = hn::Set(d, kMinusInfinity);
   const auto keep = [&](std::int64_t v, auto u) ONEHOT_LOOP_ATTR {
-    const auto capped = Capped(d, u, cap);
-    hn::Store(capped, d, z + v);
-    return capped;
+    if constexpr (kCapped) u = Capped(d, u, cap);
+    hn::Store(u, d, z + v);
+    return u;
   };
   std::int64_t v = 0;
   if (step == 1)
@@ -94,7 +95,8 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
     const std::int64_t n = std::min(kClassBlock, logits.C - begin),
                        padded = (n + kClassLanes - 1) / kClassLanes * kClassLanes;
     const T* const from = row + begin * logits.class_step;
-    const float max = LoadBlock(from, logits.class_step, n, cap, z);
+    const float max = cap.on ? LoadBlock<true>(from, logits.class_step, n, cap, z)
+                             : LoadBlock<false>(from, logits.class_step, n, cap, z);
     // What comes next in memory, to be fetched while exponentials keep the core busy.
     const T* const next = begin + n < logits.C ? from + n : row + logits.position_step;
     if (task.argmax != nullptr && max > hn::GetLane(total.max)) {
@@ -113,7 +115,7 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
     for (std::int64_t l = 0; l < kClassLanes; l += lanes) {
       auto sums = hn::Zero(d);
       if (task.moment == nullptr) {
-        const auto e = [&](std::int64_t v) ONEHOT_LOOP_ATTR { return Exp(d, hn::Sub(hn::Load(d, z + v), origin)); };
+        const auto e = [&](std::int64_t v) ONEHOT_LOOP_ATTR { return ExpTerm(d, hn::Sub(hn::Load(d, z + v), origin)); };
         std::int64_t v = l;
         // Four at a time, so that their chains of operations overlap.
         for (; v + 3 * kClassLanes < padded; v += 4 * kClassLanes) {
@@ -143,7 +145,9 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
       }
       total_linear += FoldLanes(linear);
     }
-    const Sums<decltype(d1)> block{hn::Set(d1, max), hn::Set(d1, FoldLanes(sum)), hn::Set(d1, FoldLanes(moment))};
+    // Where all classes are at -infinity, terms that should be 0 have nothing larger beside them. NaN stays.
+    const float block_sum = FoldLanes(sum) * (max == kMinusInfinity ? 0.0f : 1.0f);
+    const Sums<decltype(d1)> block{hn::Set(d1, max), hn::Set(d1, block_sum), hn::Set(d1, FoldLanes(moment))};
     if (begin == 0) {
       total = block;
     } else {
@@ -165,10 +169,71 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
 using PerPosition = float[kStatisticsBatch];
 
 struct PlaneState {
-  alignas(64) PerPosition max, sum, moment, linear, reference, block_max, origin, best;
+  alignas(64) PerPosition max, sum, moment, linear, reference, block_max, best;
   alignas(64) std::uint32_t argmax[kStatisticsBatch];
-  alignas(64) PerPosition sums[kClassLanes], moments[kClassLanes], linears[kClassLanes];
 };
+
+// lane(0) + ... + lane(kClassLanes - 1) in the order of FoldLanes. Lanes from n on are empty.
+template <std::int64_t kWidth = 1, class F>
+HWY_INLINE auto FoldOf(std::int64_t n, F&& lane, std::int64_t l = 0) {
+  if constexpr (kWidth == kClassLanes) {
+    return lane(l);
+  } else {
+    const auto low = FoldOf<2 * kWidth>(n, lane, l);
+    if (l + kWidth >= n) return low;
+    return low + FoldOf<2 * kWidth>(n, lane, l + kWidth);
+  }
+}
+
+// Terms of one lane of one vector of positions.
+template <class D>
+struct LaneSums {
+  hn::Vec<D> sum, moment, linear;
+
+  HWY_INLINE friend LaneSums operator+(const LaneSums& a, const LaneSums& b) {
+    return {hn::Add(a.sum, b.sum), hn::Add(a.moment, b.moment), hn::Add(a.linear, b.linear)};
+  }
+};
+
+// The sums of n classes, whose z are rows of `padded` numbers.
+template <bool kMoment, bool kLinear>
+HWY_NOINLINE void SumTile(const SoftmaxTask& task, std::int64_t begin, std::int64_t n, std::int64_t padded,
+                          PlaneState& s) {
+  const LogitTag d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t i = 0; i < padded; i += lanes) {
+    const auto block_max = hn::Load(d, s.block_max + i);
+    const auto origin = Origin(d, block_max), reference = hn::Load(d, s.reference + i);
+    const auto lane = [&](std::int64_t l) ONEHOT_LOOP_ATTR {
+      LaneSums<LogitTag> sums{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+      for (std::int64_t v = l; v < n; v += kClassLanes) {
+        const auto z = hn::Load(d, task.tile + v * padded + i);
+        const auto x = hn::Sub(z, origin);
+        const auto e = kMoment ? Exp(d, x) : ExpTerm(d, x);
+        sums.sum = hn::Add(sums.sum, e);
+        if constexpr (kMoment) sums.moment = hn::Add(sums.moment, Moment(d, e, x));
+        if constexpr (kLinear) {
+          const float w = task.weight == nullptr ? 1.0f : task.weight[begin + v];
+          if (w != 0) sums.linear = hn::Add(sums.linear, hn::Mul(hn::Set(d, w), hn::Sub(z, reference)));
+        }
+      }
+      return sums;
+    };
+    const LaneSums<LogitTag> sums = FoldOf(n, lane);
+    // Where all classes are at -infinity, terms that should be 0 have nothing larger beside them. NaN stays.
+    const auto none = hn::Eq(block_max, hn::Set(d, kMinusInfinity));
+    const Sums<LogitTag> block{block_max, hn::IfThenElse(none, hn::Mul(sums.sum, hn::Zero(d)), sums.sum), sums.moment};
+    Sums<LogitTag> total = block;
+    if (begin > 0) {
+      total = {hn::Load(d, s.max + i), hn::Load(d, s.sum + i), hn::Load(d, s.moment + i)};
+      total.Fold(d, block);
+    }
+    hn::Store(total.max, d, s.max + i);
+    hn::Store(total.sum, d, s.sum + i);
+    hn::Store(total.moment, d, s.moment + i);
+    hn::Store(hn::Add(hn::Load(d, s.linear + i), sums.linear), d, s.linear + i);
+  }
+}
 
 template <class T>
 HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
@@ -183,14 +248,6 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
   const auto for_all = [&](auto&& f) ONEHOT_LOOP_ATTR {
     for (std::int64_t i = 0; i < count; i += lanes) f(i);
   };
-  // Lanes l and l + width of every position; those from n on are empty, and have not been written.
-  const auto fold = [&](PerPosition* sums, std::int64_t n) HWY_ATTR {
-    for (std::int64_t width = kClassLanes / 2; width > 0; width /= 2)
-      for (std::int64_t l = 0; l < width && l + width < n; ++l)
-        for_all([&](std::int64_t i) HWY_ATTR {
-          hn::Store(hn::Add(hn::Load(d, sums[l] + i), hn::Load(d, sums[l + width] + i)), d, sums[l] + i);
-        });
-  };
   for_all([&](std::int64_t i) HWY_ATTR {
     hn::Store(hn::Set(d, kMinusInfinity), d, s.best + i);
     hn::Store(hn::Zero(du), du, s.argmax + i);  // classes fit: cpu/targets_simd.h
@@ -203,71 +260,44 @@ HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
     const std::int64_t n = std::min(kClassBlock, logits.C - begin);
     const T* const block = reinterpret_cast<const T*>(logits.data) + begin * logits.class_step;
     for_all([&](std::int64_t i) HWY_ATTR { hn::Store(hn::Set(d, kMinusInfinity), d, s.block_max + i); });
-    for (std::int64_t v = 0; v < n; ++v) {
-      const T* const row = block + v * logits.class_step;
-      float* const to = task.tile + v * padded;
-      const auto class_here = hn::Set(du, static_cast<std::uint32_t>(begin + v));
-      const auto look = [&](std::int64_t i, auto u) ONEHOT_LOOP_ATTR {
-        const auto z = Capped(d, u, cap);
-        hn::Store(z, d, to + i);
-        hn::Store(hn::Max(z, hn::Load(d, s.block_max + i)), d, s.block_max + i);
-        if (task.argmax == nullptr) return;
-        const auto best = hn::Load(d, s.best + i);
-        const auto better = hn::Gt(z, best);
-        hn::Store(hn::IfThenElse(better, z, best), d, s.best + i);
-        hn::Store(hn::IfThenElse(hn::RebindMask(du, better), class_here, hn::Load(du, s.argmax + i)), du, s.argmax + i);
-      };
-      for (std::int64_t i = 0; i < whole; i += lanes) {
-        hwy::Prefetch(row + ahead + i);
-        look(i, LoadWide(d, row + i));
+    const auto fill = [&](auto plain) ONEHOT_LOOP_ATTR {
+      constexpr bool kPlain = decltype(plain)::value;
+      for (std::int64_t v = 0; v < n; ++v) {
+        const T* const row = block + v * logits.class_step;
+        float* const to = task.tile + v * padded;
+        const auto class_here = hn::Set(du, static_cast<std::uint32_t>(begin + v));
+        const auto look = [&](std::int64_t i, auto z) ONEHOT_LOOP_ATTR {
+          if constexpr (!kPlain) z = Capped(d, z, cap);
+          hn::Store(z, d, to + i);
+          hn::Store(hn::Max(z, hn::Load(d, s.block_max + i)), d, s.block_max + i);
+          if (kPlain || task.argmax == nullptr) return;
+          const auto best = hn::Load(d, s.best + i);
+          const auto better = hn::Gt(z, best);
+          hn::Store(hn::IfThenElse(better, z, best), d, s.best + i);
+          const auto argmax = hn::Load(du, s.argmax + i);
+          hn::Store(hn::IfThenElse(hn::RebindMask(du, better), class_here, argmax), du, s.argmax + i);
+        };
+        for (std::int64_t i = 0; i < whole; i += lanes) {
+          hwy::Prefetch(row + ahead + i);
+          look(i, LoadWide(d, row + i));
+        }
+        if (whole < count) look(whole, LoadSome(d, row + whole, 1, count - whole));
       }
-      if (whole < count) look(whole, LoadSome(d, row + whole, 1, count - whole));
+    };
+    if (cap.on || task.argmax != nullptr) {
+      fill(std::false_type{});
+    } else {
+      fill(std::true_type{});
     }
-    const bool starts = task.linear != nullptr && !weighted && HasWeight(task, begin, n);
-    weighted = weighted || starts;
-    for_all([&](std::int64_t i) HWY_ATTR {
-      const auto origin = Origin(d, hn::Load(d, s.block_max + i));
-      hn::Store(origin, d, s.origin + i);
-      if (starts) hn::Store(origin, d, s.reference + i);
-    });
-    for (std::int64_t v = 0; v < n; ++v) {
-      const float* const from = task.tile + v * padded;
-      const std::int64_t l = v % kClassLanes;
-      const bool first = v < kClassLanes;
-      const float w = task.weight == nullptr ? 1.0f : task.weight[begin + v];
-      const auto add = [&](PerPosition* sums, std::int64_t i, auto term) ONEHOT_LOOP_ATTR {
-        hn::Store(first ? term : hn::Add(hn::Load(d, sums[l] + i), term), d, sums[l] + i);
-      };
-      for_all([&](std::int64_t i) ONEHOT_LOOP_ATTR {
-        const auto z = hn::Load(d, from + i);
-        const auto x = hn::Sub(z, hn::Load(d, s.origin + i));
-        const auto e = Exp(d, x);
-        add(s.sums, i, e);
-        if (task.moment != nullptr) add(s.moments, i, Moment(d, e, x));
-        if (task.linear != nullptr)
-          add(s.linears, i, w == 0 ? hn::Zero(d) : hn::Mul(hn::Set(d, w), hn::Sub(z, hn::Load(d, s.reference + i))));
-      });
+    const bool linear = task.linear != nullptr && HasWeight(task, begin, n);
+    if (linear && !weighted)
+      for_all([&](std::int64_t i) HWY_ATTR { hn::Store(Origin(d, hn::Load(d, s.block_max + i)), d, s.reference + i); });
+    weighted = weighted || linear;
+    if (task.moment != nullptr) {
+      (linear ? SumTile<true, true> : SumTile<true, false>)(task, begin, n, padded, s);
+    } else {
+      (linear ? SumTile<false, true> : SumTile<false, false>)(task, begin, n, padded, s);
     }
-    fold(s.sums, n);
-    if (task.moment != nullptr) fold(s.moments, n);
-    if (task.linear != nullptr) {
-      fold(s.linears, n);
-      for_all([&](std::int64_t i) HWY_ATTR {
-        hn::Store(hn::Add(hn::Load(d, s.linear + i), hn::Load(d, s.linears[0] + i)), d, s.linear + i);
-      });
-    }
-    for_all([&](std::int64_t i) HWY_ATTR {
-      const Sums<LogitTag> one{hn::Load(d, s.block_max + i), hn::Load(d, s.sums[0] + i),
-                               task.moment != nullptr ? hn::Load(d, s.moments[0] + i) : hn::Zero(d)};
-      Sums<LogitTag> total = one;
-      if (begin > 0) {
-        total = {hn::Load(d, s.max + i), hn::Load(d, s.sum + i), hn::Load(d, s.moment + i)};
-        total.Fold(d, one);
-      }
-      hn::Store(total.max, d, s.max + i);
-      hn::Store(total.sum, d, s.sum + i);
-      hn::Store(total.moment, d, s.moment + i);
-    });
   }
   std::copy_n(s.max, count, task.max);
   std::copy_n(s.sum, count, task.sum);

@@ -65,7 +65,9 @@ struct SoftmaxGradientTask {
   std::int64_t out_position_step, out_class_step;  // elements
   bool stream;                                     // past the caches
   const std::uint32_t* classes;
-  const float *max, *log_sum, *alpha, *beta;
+  const float *max, *alpha;
+  const float* log_sum;      // null: all 0
+  const float* beta;         // null: no such term
   const float *h, *entropy;  // null: no such term
   const float* gamma;        // null: no such term
   const float* weight;       // of gamma, for each class; null: all 1
