@@ -222,7 +222,7 @@ class OnePass final : public PlanBody {
 
   // Work is a block of positions of one run, and as many classes as make up a task; or several of them if runs are short.
   void Planes(Job& job) const {
-    const std::int64_t P = axes_.inner(), block = std::min(P, C_ <= kFewClasses ? kPositionBlock : kPlanePositions);
+    const std::int64_t P = axes_.inner(), block = std::min(P, C_ <= kFewClasses ? kPositionBlock : kPlaneRun / size_);
     const std::int64_t blocks = (P + block - 1) / block;
     // All classes of a block in one task, since each task reads the block's classes once more; fewer if that would leave
     // threads without work. Whole words of the bits that tell which classes a block has.
@@ -234,7 +234,7 @@ class OnePass final : public PlanBody {
       const std::int64_t part = unit % parts, b = unit / parts % blocks, outer = unit / parts / blocks;
       const std::int64_t first = b * block, count = std::min(block, P - first);
       const Stretch run = Part(RunAt(outer), first, count);
-      alignas(kStreamAlign) std::byte values[kPlanePositions * sizeof(double)];
+      alignas(kStreamAlign) std::byte values[kPlaneRun];
       for (std::int64_t at = 0; !table_ && at < count; at += kPositionBlock)
         Values(job, Part(run, at, std::min(kPositionBlock, count - at)), values_, values + at * size_);
       const std::int64_t first_class = part * classes, end_class = std::min(C_, first_class + classes);

@@ -140,7 +140,7 @@ struct ClassRow {
 template <class U, class F>
 HWY_INLINE void SparsePlanes(const PlaneTask& task, const U* lanes, F&& row_of) {
   constexpr std::int64_t kLine = kStreamAlign / static_cast<std::int64_t>(sizeof(U)), kWordPositions = 64 * kLine,
-                         kWords = kPlanePositions / kWordPositions;
+                         kWords = kPlaneRun / kStreamAlign / 64;
   const hn::ScalableTag<U> d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   const std::int64_t count = task.classes.count, classes = task.end_class - task.first_class;
@@ -205,7 +205,7 @@ HWY_INLINE void SparsePlanes(const PlaneTask& task, const U* lanes, F&& row_of) 
 
 template <class U>
 void Planes(const PlaneTask& task) {
-  HWY_ALIGN U lanes[kPlanePositions];
+  HWY_ALIGN U lanes[kPlaneRun / static_cast<std::int64_t>(sizeof(U))];
   WidenClasses(task.classes, lanes);
   const U* const values = reinterpret_cast<const U*>(task.values);
   const U* const table = reinterpret_cast<const U*>(task.table);

@@ -15,17 +15,17 @@ namespace onehot::cpu {
 // or rows are written.
 inline constexpr std::int64_t kPositionBlock = 2048;
 
-// Classes of one PlaneTask at most: 16 words of bits for each, one for each line of a plane of 4-byte elements, take 70 KB
-// of the stack. Reading the positions again for more classes costs 1 ns for each, 2 % of writing so many lines.
-inline constexpr std::int64_t kPlaneClasses = 512;
-
 // With more classes than this, most lines of a plane are zeros even where labels are random. Finding out costs 0.5 ns a
 // position, as much as comparing it with some 30 classes.
 inline constexpr std::int64_t kFewClasses = 64;
 
-// Positions of one PlaneTask at most. Where most of a plane is zeros, runs of 64 KiB go to memory at twice the rate of runs
-// of 8 KiB, each on pages of its own (measured: 90 against 50 GB/s).
-inline constexpr std::int64_t kPlanePositions = 8 * kPositionBlock;
+// Bytes of a plane that one PlaneTask has at most. Where most of a plane is zeros, runs of 64 KiB go to memory at twice the
+// rate of runs of 8 KiB, each on pages of its own (measured: 90 against 50 GB/s).
+inline constexpr std::int64_t kPlaneRun = 64 << 10;
+
+// Classes of one PlaneTask at most: 16 words of bits for each, one for each line of a run, take 70 KB of the stack. Reading
+// the positions again for more classes costs 1 ns for each, 2 % of writing so many lines.
+inline constexpr std::int64_t kPlaneClasses = 512;
 
 // Some numbers of a tensor, `step` elements apart.
 struct Operand {
@@ -50,7 +50,7 @@ using ValueFunction = void (*)(const ValueTask& task);
 // Positions that lie side by side in out: row c of it becomes the value where the class is c and +0 elsewhere. Values are
 // moved as bits.
 struct PlaneTask {
-  ClassRun classes;                     // at most kPlanePositions
+  ClassRun classes;                     // at most kPlaneRun bytes of out
   std::int64_t first_class, end_class;  // at most kPlaneClasses
   std::byte* out;                       // of class 0 and the first position
   std::int64_t class_stride;            // bytes
