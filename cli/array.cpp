@@ -208,6 +208,28 @@ void OutputArrays::Publish() {
   for (OutputArray& array : arrays_) array.file().Publish();
 }
 
+void OptionalOutputs::Add(std::string_view option, const std::string& path, std::optional<TensorView>& view,
+                          const TensorView& layout, bool fortran_order) {
+  options_.emplace_back(option);
+  if (path.empty()) return;
+  for (const Given& other : given_) ThrowIfSameFile({{other.option, other.path}, {option, path}});
+  given_.push_back({std::string(option), path, view.emplace(layout), fortran_order});
+}
+
+void OptionalOutputs::ThrowIfNone() const {
+  if (!given_.empty()) return;
+  throw Failure(Exit::kUsage, fmt::format("an output is required: {} or {}",
+                                          fmt::join(options_.begin(), options_.end() - 1, ", "), options_.back()));
+}
+
+void OptionalOutputs::Create(OutputArrays& arrays) const {
+  for (const Given& output : given_) {
+    std::string argument = output.option.substr(2);  // "--grad-input" is grad_input
+    std::replace(argument.begin(), argument.end(), '-', '_');
+    arrays.Create(argument, output.path, output.view, output.fortran_order);
+  }
+}
+
 void ThrowIfSameFile(std::initializer_list<std::pair<std::string_view, const std::string&>> outputs) {
   for (const auto* a = outputs.begin(); a != outputs.end(); ++a)
     for (const auto* b = outputs.begin(); b != a; ++b)

@@ -113,6 +113,27 @@ class OutputArrays {
   std::vector<std::pair<std::string, std::string>> lines_;
 };
 
+// The outputs of a command that are files of options, each of which may be left out.
+class OptionalOutputs {
+ public:
+  // Where the option has a path, sets `view` to `layout`, whose address Create sets. `view` has to stay where it is.
+  // Throws a Failure if another option has the same file.
+  void Add(std::string_view option, const std::string& path, std::optional<TensorView>& view, const TensorView& layout,
+           bool fortran_order = false);
+  // Throws a Failure if no option has a path; it names all of them.
+  void ThrowIfNone() const;
+  void Create(OutputArrays& arrays) const;
+
+ private:
+  struct Given {
+    std::string option, path;
+    TensorView& view;
+    bool fortran_order;
+  };
+  std::vector<std::string> options_;
+  std::vector<Given> given_;
+};
+
 // Options with the paths of output files. Throws a Failure if two name the same file; an empty path is no file.
 void ThrowIfSameFile(std::initializer_list<std::pair<std::string_view, const std::string&>> outputs);
 

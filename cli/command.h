@@ -30,6 +30,8 @@ Command AddCrossEntropyBackward(CLI::App& onehot);
 Command AddEmbedding(CLI::App& onehot);
 Command AddEmbeddingBackward(CLI::App& onehot);
 Command AddInfo(CLI::App& onehot);
+Command AddLinearCrossEntropy(CLI::App& onehot);
+Command AddLinearCrossEntropyBackward(CLI::App& onehot);
 Command AddNllLoss(CLI::App& onehot);
 Command AddNllLossBackward(CLI::App& onehot);
 

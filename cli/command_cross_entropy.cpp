@@ -3,6 +3,7 @@
 #include "cli/array.h"
 #include "cli/command.h"
 #include "cli/failure.h"
+#include "cli/logits.h"
 #include "cli/loss.h"
 #include "onehot/cross_entropy.h"
 
@@ -10,20 +11,14 @@ namespace onehot::cli {
 namespace {
 
 struct Options {
-  std::string input, loss_out, loss_dtype, lse, log_probability, entropy, argmax, total_weight;
+  std::string input;
   LossOptions loss;
   LogitOptions logits;
+  LogitOutputs outputs;
 };
 
 void Run(const Options& options) {
   const Stopwatch total;
-  ThrowIfSameFile({{"--loss", options.loss_out},
-                   {"--lse", options.lse},
-                   {"--log-probability", options.log_probability},
-                   {"--entropy", options.entropy},
-                   {"--argmax", options.argmax},
-                   {"--total-weight", options.total_weight}});
-
   InputArrays inputs(!options.loss.dtype.empty());
   const InputArray& input = inputs.Read("input", options.input);
   const InputArray& target = inputs.Read("target", options.loss.target, Use::kIndices);
@@ -34,35 +29,14 @@ void Run(const Options& options) {
   SetLogitFields(problem.options, options.logits);
   inputs.ThrowIfNoneIsVoid();
 
-  const DType dtype = problem.input.dtype, accumulator = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-  if (!options.loss_out.empty())
-    problem.loss = Reduced(OutDType(options.loss_dtype).value_or(dtype), problem.options.reduction, problem.target);
-  // f64, so that the weight of many positions fits it whatever the dtype of input.
-  if (!options.total_weight.empty()) problem.total_weight = TensorView(nullptr, DType::kF64, {});
-  const auto per_position = [&problem](const std::string& path, DType element, std::optional<TensorView>& view) {
-    if (!path.empty()) view = PerPosition(element, problem.target);
-  };
-  per_position(options.lse, accumulator, problem.lse);
-  per_position(options.log_probability, accumulator, problem.log_probability);
-  per_position(options.entropy, accumulator, problem.entropy);
-  per_position(options.argmax, DType::kI64, problem.argmax);
-  if (!problem.loss && !problem.lse && !problem.log_probability && !problem.entropy && !problem.argmax &&
-      !problem.total_weight)
-    throw Failure(Exit::kUsage,
-                  "an output is required: --loss, --lse, --log-probability, --entropy, --argmax or --total-weight");
+  OptionalOutputs given;
+  SetLogitOutputs(problem, problem.options.reduction, options.outputs, given);
+  given.ThrowIfNone();
   ThrowIfBad(Check(problem));
   target.ThrowIfTooLarge(problem.C(), problem.options.ignore_index);
 
   OutputArrays outputs;
-  const auto create = [&outputs](std::string_view name, const std::string& path, std::optional<TensorView>& view) {
-    if (view) outputs.Create(name, path, *view);
-  };
-  create("loss", options.loss_out, problem.loss);
-  create("lse", options.lse, problem.lse);
-  create("log_probability", options.log_probability, problem.log_probability);
-  create("entropy", options.entropy, problem.entropy);
-  create("argmax", options.argmax, problem.argmax);
-  create("total_weight", options.total_weight, problem.total_weight);
+  given.Create(outputs);
   const Result<Plan> plan = Prepare(problem);
   ThrowIfBad(plan.status());
   target.ReadAhead();
@@ -82,21 +56,7 @@ Command AddCrossEntropy(CLI::App& onehot) {
   AddFile(*app, "--input", options->input, "Logits, [C], [N, C], [N, C, H, W] ...: f32, f64, f16 or bf16")->required();
   AddLossOptions(*app, options->loss);
   AddLogitOptions(*app, options->logits);
-  AddFile(*app, "--loss", options->loss_out,
-          "Write the loss, dtype of input: shape of target for none, else no axes. At least one output is required");
-  app->add_option("--loss-dtype", options->loss_dtype, "A wider dtype for the loss than that of input")
-      ->type_name("f32|f64")
-      ->check(OneOf({"f32", "f64"}));
-  AddFile(*app, "--lse", options->lse,
-          "Write log(sum of exp(z_v)) of each position, 0 where ignored: f32 (f64 for f64 input), shape of target");
-  AddFile(*app, "--log-probability", options->log_probability,
-          "Write the log-probability of the target, 0 where ignored: dtype and shape as --lse");
-  AddFile(*app, "--entropy", options->entropy,
-          "Write the entropy of the class probabilities, 0 where ignored: dtype and shape as --lse");
-  AddFile(*app, "--argmax", options->argmax,
-          "Write the class with the largest logit, the lowest of equals, -1 where ignored: i64, shape of target");
-  AddFile(*app, "--total-weight", options->total_weight,
-          "Write the total weight, what mean divides by: f64, no axes; 0 for none");
+  AddLogitOutputs(*app, options->outputs);
   AddLossRunFlags(*app, options->loss);
   app->footer(
       "Examples:\n"

@@ -3,6 +3,7 @@
 #include "cli/array.h"
 #include "cli/command.h"
 #include "cli/failure.h"
+#include "cli/logits.h"
 #include "cli/loss.h"
 #include "onehot/cross_entropy.h"
 
@@ -10,9 +11,10 @@ namespace onehot::cli {
 namespace {
 
 struct Options {
-  std::string input, lse, grad_loss, grad_log_probability, grad_entropy, out, out_dtype;
+  std::string input, lse, out, out_dtype;
   LossOptions loss;
   LogitOptions logits;
+  UpstreamOptions upstream;
 };
 
 void Run(const Options& options) {
@@ -24,18 +26,13 @@ void Run(const Options& options) {
   problem.input = input.view();
   problem.target = target.view();
   problem.lse = inputs.ViewIfGiven("lse", options.lse);
-  problem.grad_loss = inputs.ViewIfGiven("grad_loss", options.grad_loss);
-  problem.grad_log_probability = inputs.ViewIfGiven("grad_log_probability", options.grad_log_probability);
-  problem.grad_entropy = inputs.ViewIfGiven("grad_entropy", options.grad_entropy);
+  const LinearCrossEntropyUpstream upstream = ReadUpstream(options.upstream, options.loss.Reduced(), inputs);
+  problem.grad_loss = upstream.loss;
+  problem.grad_log_probability = upstream.log_probability;
+  problem.grad_entropy = upstream.entropy;
   SetLossFields(problem.options, options.loss, inputs);
   SetLogitFields(problem.options, options.logits);
   inputs.ThrowIfNoneIsVoid();
-  if (!problem.grad_loss && !problem.grad_log_probability && !problem.grad_entropy) {
-    if (problem.options.reduction == Reduction::kNone)
-      throw Failure(Exit::kUsage,
-                    "--grad-loss, --grad-log-probability or --grad-entropy is required with --reduction none");
-    problem.grad_loss = One();
-  }
 
   const bool fortran_order = input.header().fortran_order;
   problem.out = TensorView(nullptr, problem.input);
@@ -66,14 +63,7 @@ Command AddCrossEntropyBackward(CLI::App& onehot) {
   AddFile(*app, "--input", options->input, "Logits, as given to cross-entropy: f32, f64, f16 or bf16")->required();
   AddFile(*app, "--lse", options->lse,
           "What cross-entropy wrote as --lse for the same input and options; computed once more if not given");
-  AddFile(
-      *app, "--grad-loss", options->grad_loss,
-      "Gradient of the loss, dtype of input, f32 or f64: shape of target for none, else one element. Without any of "
-      "the three gradients it is 1 for mean and sum; else what is not given is 0");
-  AddFile(*app, "--grad-log-probability", options->grad_log_probability,
-          "Gradient of --log-probability: f32 (f64 for f64 input), shape of target");
-  AddFile(*app, "--grad-entropy", options->grad_entropy,
-          "Gradient of --entropy: f32 (f64 for f64 input), shape of target");
+  AddUpstreamOptions(*app, options->upstream);
   AddLossOptions(*app, options->loss);
   AddLogitOptions(*app, options->logits);
   AddFile(*app, "--out", options->out, "The gradient of the logits: shape, dtype and order of input; may be --input")

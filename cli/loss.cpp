@@ -10,14 +10,18 @@ CLI::Option* AddFile(CLI::App& command, const std::string& name, std::string& pa
   return command.add_option(name, path, description)->type_name("FILE");
 }
 
-CLI::Option* AddLossOptions(CLI::App& command, LossOptions& options) {
-  AddFile(
-      command, "--target", options.target,
-      "Class of each position, integers in [0, C) or the ignored one; the other axes of the classes, in their order")
+CLI::Option* AddLossOptions(CLI::App& command, LossOptions& options, ClassesIn classes) {
+  const bool layer = classes == ClassesIn::kLayer;
+  AddFile(command, "--target", options.target,
+          layer ? "Class of each position, integers in [0, V) or the ignored one: shape of input without its last axis"
+                : "Class of each position, integers in [0, C) or the ignored one; the other axes of the classes, in "
+                  "their order")
       ->required();
-  AddFile(command, "--weight", options.weight, "Class weights, [C]: dtype of the classes, or f32");
+  AddFile(command, layer ? "--class-weight" : "--weight", options.weight,
+          layer ? "Class weights, [V]: dtype of input, or f32" : "Class weights, [C]: dtype of the classes, or f32");
   AddFile(command, "--token-weight", options.token_weight,
-          "A weight for each position besides, shape of target: dtype of the classes, or f32");
+          layer ? "A weight for each position besides, shape of target: dtype of input, or f32"
+                : "A weight for each position besides, shape of target: dtype of the classes, or f32");
   command.add_option("--reduction", options.reduction, "none, mean or sum over positions (default: mean)")
       ->type_name("none|mean|sum")
       ->check(OneOf({"none", "mean", "sum"}));
@@ -25,10 +29,11 @@ CLI::Option* AddLossOptions(CLI::App& command, LossOptions& options) {
       .add_option("--ignore-index", options.ignore_index,
                   "Target that counts for nothing, any 64-bit integer (default: -100)")
       ->type_name("K");
-  command
-      .add_option("--class-axis", options.class_axis,
-                  "Axis that has the classes, from the end if negative (default: 1; with one axis, that one)")
-      ->type_name("A");
+  if (!layer)
+    command
+        .add_option("--class-axis", options.class_axis,
+                    "Axis that has the classes, from the end if negative (default: 1; with one axis, that one)")
+        ->type_name("A");
   command.add_flag("--zero-if-empty", options.zero_if_empty,
                    "mean: a loss of 0 instead of NaN where no position counts (gradients are 0 either way)");
   return command
@@ -37,26 +42,9 @@ CLI::Option* AddLossOptions(CLI::App& command, LossOptions& options) {
       ->type_name("X");
 }
 
-void AddLogitOptions(CLI::App& command, LogitOptions& options) {
-  command
-      .add_option("--label-smoothing", options.label_smoothing,
-                  "Share of the target that is spread over all classes, in [0, 1] (default: 0)")
-      ->type_name("EPS");
-  command.add_option("--z-loss", options.z_loss, "Add this times the square of log(sum of exp(z_v)) (default: 0)")
-      ->type_name("ZETA");
-  command.add_option("--softcap", options.softcap, "Use z = c tanh(input / c) instead of the input (default: 0, none)")
-      ->type_name("C");
-}
-
 void AddLossRunFlags(CLI::App& command, LossOptions& options) {
   AddVoidDType(command, options.dtype);
   AddRunFlags(command, options.flags);
-}
-
-void SetLogitFields(CrossEntropyOptions& fields, const LogitOptions& options) {
-  fields.label_smoothing = options.label_smoothing;
-  fields.z_loss = options.z_loss;
-  fields.softcap = options.softcap;
 }
 
 TensorView PerPosition(DType dtype, const TensorLayout& target) {

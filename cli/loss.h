@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cli/array.h"
 #include "cli/command.h"
-#include "onehot/cross_entropy.h"
 #include "onehot/reduction.h"
 #include "onehot/tensor.h"
 
@@ -26,24 +26,23 @@ struct LossOptions {
   Reduction Reduced() const;
 };
 
-// What only losses over logits have.
-struct LogitOptions {
-  double label_smoothing = 0, z_loss = 0, softcap = 0;
-};
+// Where a loss has its classes. In a layer --weight is that of the layer, and class weights are --class-weight.
+enum class ClassesIn { kAxis, kLayer };
 
 // --target, and how positions are weighted and reduced. --denominator is returned.
-CLI::Option* AddLossOptions(CLI::App& command, LossOptions& options);
-void AddLogitOptions(CLI::App& command, LogitOptions& options);
+CLI::Option* AddLossOptions(CLI::App& command, LossOptions& options, ClassesIn classes = ClassesIn::kAxis);
 // --dtype, --threads and --explain: the last ones.
 void AddLossRunFlags(CLI::App& command, LossOptions& options);
 
 // An option that is the path of a file.
 CLI::Option* AddFile(CLI::App& command, const std::string& name, std::string& path, const std::string& description);
 
-// Sets what NllLoss, NllLossBackward and CrossEntropyOptions have in common, which may point into `options`.
+// Sets what NllLoss, NllLossBackward and CrossEntropyOptions have in common, which may point into `options`. Class
+// weights are called what the library calls them.
 template <class Fields>
-void SetLossFields(Fields& fields, const LossOptions& options, InputArrays& inputs) {
-  fields.weight = inputs.ViewIfGiven("weight", options.weight);
+void SetLossFields(Fields& fields, const LossOptions& options, InputArrays& inputs,
+                   std::string_view weight_name = "weight") {
+  fields.weight = inputs.ViewIfGiven(weight_name, options.weight);
   fields.token_weight = inputs.ViewIfGiven("token_weight", options.token_weight);
   fields.reduction = options.Reduced();
   fields.ignore_index = options.ignore_index;
@@ -53,8 +52,6 @@ void SetLossFields(Fields& fields, const LossOptions& options, InputArrays& inpu
     fields.zero_if_empty = options.zero_if_empty;
   }
 }
-
-void SetLogitFields(CrossEntropyOptions& fields, const LogitOptions& options);
 
 // Outputs without an address yet: one element for each position, dense in C order; the same for the reduction none and
 // no axes for the others.

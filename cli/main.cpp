@@ -25,6 +25,7 @@ constexpr char kFooter[] =
     "  onehot embedding --weight W.npy --indices i.npy --out X.npy\n"
     "  onehot nll-loss --input logp.npy --target labels.npy --out loss.npy\n"
     "  onehot cross-entropy-backward --input logits.npy --target labels.npy --out dz.npy\n"
+    "  onehot linear-cross-entropy --input x.npy --weight W.npy --target labels.npy --loss loss.npy\n"
     "  onehot info\n"
     "\n"
     "Files are NumPy's .npy, of any version, byte order and memory order. Results appear under their name when they\n"
@@ -52,6 +53,8 @@ int Run(int argc, char** argv) {
                                                    onehot::cli::AddNllLossBackward(app),
                                                    onehot::cli::AddCrossEntropy(app),
                                                    onehot::cli::AddCrossEntropyBackward(app),
+                                                   onehot::cli::AddLinearCrossEntropy(app),
+                                                   onehot::cli::AddLinearCrossEntropyBackward(app),
                                                    onehot::cli::AddInfo(app)};
   try {
     app.parse(argc, argv);

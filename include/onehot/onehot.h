@@ -10,6 +10,7 @@
 #include "onehot/cross_entropy.h"
 #include "onehot/embedding.h"
 #include "onehot/export.h"
+#include "onehot/linear_cross_entropy.h"
 #include "onehot/nll_loss.h"
 #include "onehot/plan.h"
 #include "onehot/reduction.h"

@@ -24,6 +24,8 @@ class Batches final : public PlanBody {
     // Few classes: a task is a block of the sum, whose terms stay on its stack.
     blockwise_ = problem_.position_bytes() * kSumBlock <= LossProblem::kTaskBytes;
     task_ = blockwise_ ? kSumBlock : problem_.TaskPositions(problem_.batch());
+    // Statistics of planes go through a tile bit by bit: a longer batch only saves calls (C = 4: 0.1 ns a position).
+    batch_ = problem_.planes() ? kBatch : problem_.batch();
     if (reduced_) {
       block_loss_ = layout_.Book<double>(problem_.sum_blocks());
       block_z_loss_ = layout_.Book<double>(problem_.sum_blocks());
@@ -52,7 +54,7 @@ class Batches final : public PlanBody {
       float terms[kSumBlock], z_terms[kSumBlock];
       float* const to = blockwise_ ? terms : scratch.Get(terms_).data() + begin;
       float* const z_to = blockwise_ ? z_terms : scratch.Get(z_terms_).data() + begin;
-      problem_.ForBatches(begin, end, problem_.batch(), N, [&](const Batch& batch) {
+      problem_.ForBatches(begin, end, batch_, N, [&](const Batch& batch) {
         Work(scratch, thread, batch, weight, factors, to + (batch.begin - begin), z_to + (batch.begin - begin));
       });
       if (reduced_ && blockwise_) {
@@ -80,13 +82,12 @@ class Batches final : public PlanBody {
   void Work(Scratch scratch, int thread, const Batch& batch, const float* weight, const LossFactors& factors, float* to,
             float* z_to) const {
     BatchArrays a;
-    alignas(64) float target[kStatisticsBatch], lse[kStatisticsBatch], log_probability[kStatisticsBatch];
-    alignas(64) float entropy[kStatisticsBatch], loss[kStatisticsBatch], z_loss[kStatisticsBatch];
+    alignas(64) float target[kBatch], lse[kBatch], log_probability[kBatch];
+    alignas(64) float entropy[kBatch], loss[kBatch], z_loss[kBatch];
     const bool smooth = op_.loss && op_.options.label_smoothing > 0;
-    const Logits logits = problem_.LogitsOf(batch);
-    std::int64_t argmax[kStatisticsBatch];
+    alignas(64) std::uint32_t argmax[kBatch];
     problem_.ClassesOf(scratch, batch, a.classes);
-    problem_.softmax.statistics({.logits = logits,
+    problem_.softmax.statistics({.logits = problem_.LogitsOf(batch),
                                  .tile = problem_.Tile(scratch, thread),
                                  .weight = weight,
                                  .max = a.max,
@@ -94,9 +95,10 @@ class Batches final : public PlanBody {
                                  .reference = smooth ? a.reference : nullptr,
                                  .linear = smooth ? a.linear : nullptr,
                                  .moment = op_.entropy ? a.moment : nullptr,
-                                 .argmax = op_.argmax ? argmax : nullptr});
+                                 .argmax = op_.argmax ? argmax : nullptr,
+                                 .classes = a.classes,
+                                 .target = target});
     problem_.softmax.log(a.sum, batch.count, a.log_sum);
-    problem_.TargetLogits(logits, a.classes, target);
     const bool z = op_.loss && op_.options.z_loss > 0;
     float* const losses = reduced_ ? to : loss;
     float* const z_losses = reduced_ ? z_to : z_loss;
@@ -129,7 +131,8 @@ class Batches final : public PlanBody {
       const Positions at = Flatten(*op_.argmax, op_.argmax->rank);
       auto* const out = static_cast<std::int64_t*>(op_.argmax->data);
       for (std::int64_t i = 0; i < batch.count; ++i)
-        out[at.Offset(batch.begin + i)] = a.classes[i] == kIgnored<std::uint32_t> ? -1 : argmax[i];
+        out[at.Offset(batch.begin + i)] =
+            a.classes[i] == kIgnored<std::uint32_t> ? -1 : static_cast<std::int64_t>(argmax[i]);
     }
   }
 
@@ -160,7 +163,7 @@ class Batches final : public PlanBody {
   const LossProblem problem_;
   const OutputPerPosition lse_, log_probability_, entropy_, loss_;
   bool reduced_ = false, blockwise_ = false;
-  std::int64_t task_ = 1;
+  std::int64_t batch_ = 1, task_ = 1;
   Piece<double> block_loss_, block_z_loss_;
   Piece<float> terms_, z_terms_;
 };

@@ -84,7 +84,9 @@ class BatchesBackward final : public PlanBody {
                                    .reference = nullptr,
                                    .linear = nullptr,
                                    .moment = h != nullptr ? a.moment : nullptr,
-                                   .argmax = nullptr});
+                                   .argmax = nullptr,
+                                   .classes = nullptr,
+                                   .target = nullptr});
       problem_.softmax.log(a.sum, batch.count, a.log_sum);
       for (std::int64_t i = 0; h != nullptr && i < batch.count; ++i) entropy[i] = a.log_sum[i] - a.moment[i] / a.sum[i];
     }

@@ -87,9 +87,8 @@ class LossProblem {
     block_weights_ = layout.Book<WeightSums>(sum_blocks());
     // Planes: what fits a tile. Rows: as many as fit a quarter of a 1 MiB L2, so that they are there still when they are
     // read again.
-    const std::int64_t block = std::clamp<std::int64_t>(C, 1, kClassBlock);
-    batch_ = planes() ? std::clamp<std::int64_t>(kTile / block / 64 * 64, 64, kStatisticsBatch)
-                      : std::clamp<std::int64_t>((256 << 10) / position_bytes(), 1, kStatisticsBatch);
+    batch_ =
+        planes() ? StatisticsBatch(C) : std::clamp<std::int64_t>((256 << 10) / position_bytes(), 1, kStatisticsBatch);
     if (planes()) {
       slots_ = std::clamp<std::int64_t>(N / batch_ + 1, 1, std::max(8, Processors()));
       tiles_ = layout.Book<float>(slots_ * kTile);
@@ -140,18 +139,6 @@ class LossProblem {
   void ClassesOf(Scratch scratch, const Batch& batch, std::uint32_t* classes) const {
     const int bytes = targets.class_bytes();
     kernels.classes({targets.Classes(scratch) + batch.begin * bytes, bytes, 1, batch.count}, classes);
-  }
-
-  // z_y of each position; 0 where it is ignored.
-  void TargetLogits(const Logits& logits, const std::uint32_t* classes, float* z) const {
-    ForDType(Types<float, F16, BF16>{}, logits.dtype, [&]<class T>() {
-      const T* const data = reinterpret_cast<const T*>(logits.data);
-      for (std::int64_t i = 0; i < logits.count; ++i) {
-        const std::uint32_t y = classes[i];
-        z[i] = y == kIgnored<std::uint32_t> ? 0.0f : Widen(data[i * logits.position_step + y * logits.class_step]);
-      }
-    });
-    if (logits.softcap != 0) softmax.cap(z, logits.count, logits.softcap, z);
   }
 
   // Class weights as f32, or null; call once before the others.

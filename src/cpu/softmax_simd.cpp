@@ -97,6 +97,10 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
     const T* const from = row + begin * logits.class_step;
     const float max = cap.on ? LoadBlock<true>(from, logits.class_step, n, cap, z)
                              : LoadBlock<false>(from, logits.class_step, n, cap, z);
+    if (task.classes != nullptr) {
+      const std::uint32_t y = task.classes[i] - static_cast<std::uint32_t>(begin);
+      if (y < n) task.target[i] = z[y];
+    }
     // What comes next in memory, to be fetched while exponentials keep the core busy.
     const T* const next = begin + n < logits.C ? from + n : row + logits.position_step;
     if (task.argmax != nullptr && max > hn::GetLane(total.max)) {
@@ -161,17 +165,77 @@ HWY_NOINLINE void RowStatistics(const SoftmaxTask& task, std::int64_t i) {
     task.reference[i] = reference;
     task.linear[i] = total_linear;
   }
-  if (task.argmax != nullptr) task.argmax[i] = argmax;
+  if (task.argmax != nullptr) task.argmax[i] = static_cast<std::uint32_t>(argmax);
 }
 
 // ---- Planes: the lanes of a vector are positions that lie side by side.
 
-using PerPosition = float[kStatisticsBatch];
+HWY_INLINE std::int64_t LogitLanes() {
+  return static_cast<std::int64_t>(hn::Lanes(LogitTag()));
+}
 
-struct PlaneState {
-  alignas(64) PerPosition max, sum, moment, linear, reference, block_max, best;
-  alignas(64) std::uint32_t argmax[kStatisticsBatch];
+// A block of classes of some positions: z of class begin + v and position at + i is z[v * padded + i].
+struct Tile {
+  float* z;
+  std::int64_t at, count, padded;
+  std::int64_t begin, n;
+  alignas(64) float max[kStatisticsBatch];   // of z
+  alignas(64) float best[kStatisticsBatch];  // z of argmax, so far
 };
+
+// Rows that are copied to a tile together, so that the maxima are loaded and stored once for all of them (measured, C = 150:
+// 0.33 ns a logit, 0.35 one by one). Rows that are shorter than this come one by one (C = 1000, bf16, 256 bytes: 0.32 ns
+// together and 0.26).
+constexpr std::int64_t kRowsTogether = 4, kLongRow = 512;
+
+// Copies the rows of kCount classes from v on to a tile.
+template <bool kPlain, std::int64_t kCount, class T>
+HWY_INLINE void FillRows(const SoftmaxTask& task, Tile& tile, const T* row, std::int64_t v) {
+  const LogitTag d;
+  const hn::RebindToUnsigned<LogitTag> du;
+  const Cap cap(task.logits.softcap);
+  const std::int64_t lanes = LogitLanes(), count = tile.count, padded = tile.padded, at = tile.at;
+  const std::int64_t step = task.logits.class_step, whole = count - count % lanes;
+  const std::int64_t ahead = std::max(kCount, RowsAhead<T>(count)) * step;
+  const auto first_class = static_cast<std::uint32_t>(tile.begin + v);  // they fit: cpu/targets_simd.h
+  float* const to = tile.z + v * padded;
+  const bool look = !kPlain && task.argmax != nullptr;
+  const auto copy = [&](std::int64_t i, auto load) ONEHOT_LOOP_ATTR {
+    auto max = hn::Load(d, tile.max + i);
+    for (std::int64_t k = 0; k < kCount; ++k) {
+      auto z = load(row + k * step + i);
+      if constexpr (!kPlain) z = Capped(d, z, cap);
+      hn::Store(z, d, to + k * padded + i);
+      max = hn::Max(z, max);
+      if (!look) continue;
+      const auto best = hn::Load(d, tile.best + i);
+      const auto better = hn::Gt(z, best);
+      hn::Store(hn::IfThenElse(better, z, best), d, tile.best + i);
+      const auto argmax = hn::Load(du, task.argmax + at + i);
+      const auto here = hn::Set(du, first_class + static_cast<std::uint32_t>(k));
+      hn::Store(hn::IfThenElse(hn::RebindMask(du, better), here, argmax), du, task.argmax + at + i);
+    }
+    hn::Store(max, d, tile.max + i);
+  };
+  for (std::int64_t i = 0; i < whole; i += lanes) {
+    for (std::int64_t k = 0; k < kCount; ++k) hwy::Prefetch(row + k * step + ahead + i);
+    copy(i, [&](const T* from) ONEHOT_LOOP_ATTR { return LoadWide(d, from); });
+  }
+  if (whole < count) copy(whole, [&](const T* from) ONEHOT_LOOP_ATTR { return LoadSome(d, from, 1, count - whole); });
+}
+
+template <bool kPlain, class T>
+HWY_NOINLINE void FillTile(const SoftmaxTask& task, Tile& tile) {
+  const std::int64_t step = task.logits.class_step;
+  const T* const row = reinterpret_cast<const T*>(task.logits.data) + tile.at + tile.begin * step;
+  std::fill_n(tile.max, tile.padded, kMinusInfinity);
+  if (tile.begin == 0) std::fill_n(tile.best, tile.padded, kMinusInfinity);
+  std::int64_t v = 0;
+  if (tile.count * static_cast<std::int64_t>(sizeof(T)) >= kLongRow)
+    for (; v + kRowsTogether <= tile.n; v += kRowsTogether)
+      FillRows<kPlain, kRowsTogether>(task, tile, row + v * step, v);
+  for (; v < tile.n; ++v) FillRows<kPlain, 1>(task, tile, row + v * step, v);
+}
 
 // lane(0) + ... + lane(kClassLanes - 1) in the order of FoldLanes. Lanes from n on are empty.
 template <std::int64_t kWidth = 1, class F>
@@ -195,19 +259,21 @@ struct LaneSums {
   }
 };
 
-// The sums of n classes, whose z are rows of `padded` numbers.
+// The sums of a tile.
 template <bool kMoment, bool kLinear>
-HWY_NOINLINE void SumTile(const SoftmaxTask& task, std::int64_t begin, std::int64_t n, std::int64_t padded,
-                          PlaneState& s) {
+HWY_NOINLINE void SumTile(const SoftmaxTask& task, const Tile& tile) {
   const LogitTag d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t i = 0; i < padded; i += lanes) {
-    const auto block_max = hn::Load(d, s.block_max + i);
-    const auto origin = Origin(d, block_max), reference = hn::Load(d, s.reference + i);
+  const std::int64_t at = tile.at, padded = tile.padded, begin = tile.begin, n = tile.n;
+  for (std::int64_t i = 0; i < padded; i += LogitLanes()) {
+    const float* const z_of = tile.z + i;
+    const auto max = hn::Load(d, tile.max + i);
+    const auto origin = Origin(d, max);
+    auto reference = hn::Zero(d);
+    if constexpr (kLinear) reference = hn::Load(d, task.reference + at + i);
     const auto lane = [&](std::int64_t l) ONEHOT_LOOP_ATTR {
       LaneSums<LogitTag> sums{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
       for (std::int64_t v = l; v < n; v += kClassLanes) {
-        const auto z = hn::Load(d, task.tile + v * padded + i);
+        const auto z = hn::Load(d, z_of + v * padded);
         const auto x = hn::Sub(z, origin);
         const auto e = kMoment ? Exp(d, x) : ExpTerm(d, x);
         sums.sum = hn::Add(sums.sum, e);
@@ -221,98 +287,72 @@ HWY_NOINLINE void SumTile(const SoftmaxTask& task, std::int64_t begin, std::int6
     };
     const LaneSums<LogitTag> sums = FoldOf(n, lane);
     // Where all classes are at -infinity, terms that should be 0 have nothing larger beside them. NaN stays.
-    const auto none = hn::Eq(block_max, hn::Set(d, kMinusInfinity));
-    const Sums<LogitTag> block{block_max, hn::IfThenElse(none, hn::Mul(sums.sum, hn::Zero(d)), sums.sum), sums.moment};
+    const auto none = hn::Eq(max, hn::Set(d, kMinusInfinity));
+    const Sums<LogitTag> block{max, hn::IfThenElse(none, hn::Mul(sums.sum, hn::Zero(d)), sums.sum), sums.moment};
     Sums<LogitTag> total = block;
     if (begin > 0) {
-      total = {hn::Load(d, s.max + i), hn::Load(d, s.sum + i), hn::Load(d, s.moment + i)};
+      total = {hn::Load(d, task.max + at + i), hn::Load(d, task.sum + at + i), hn::Zero(d)};
+      if constexpr (kMoment) total.moment = hn::Load(d, task.moment + at + i);
       total.Fold(d, block);
     }
-    hn::Store(total.max, d, s.max + i);
-    hn::Store(total.sum, d, s.sum + i);
-    hn::Store(total.moment, d, s.moment + i);
-    hn::Store(hn::Add(hn::Load(d, s.linear + i), sums.linear), d, s.linear + i);
+    hn::Store(total.max, d, task.max + at + i);
+    hn::Store(total.sum, d, task.sum + at + i);
+    if constexpr (kMoment) hn::Store(total.moment, d, task.moment + at + i);
+    if constexpr (kLinear) hn::Store(hn::Add(hn::Load(d, task.linear + at + i), sums.linear), d, task.linear + at + i);
   }
+}
+
+// What is known once a tile is filled.
+HWY_NOINLINE void LookAtTile(const SoftmaxTask& task, const Tile& tile, bool first_weights) {
+  const LogitTag d;
+  if (task.classes != nullptr) {
+    const auto begin = static_cast<std::uint32_t>(tile.begin);
+    for (std::int64_t i = 0; i < tile.count; ++i) {
+      const std::uint32_t y = task.classes[tile.at + i] - begin;
+      if (y < tile.n) task.target[tile.at + i] = tile.z[y * tile.padded + i];
+    }
+  }
+  if (!first_weights) return;
+  for (std::int64_t i = 0; i < tile.count; i += LogitLanes())
+    hn::Store(Origin(d, hn::Load(d, tile.max + i)), d, task.reference + tile.at + i);
 }
 
 template <class T>
 HWY_NOINLINE void PlaneStatistics(const SoftmaxTask& task) {
-  const LogitTag d;
-  const hn::RebindToUnsigned<LogitTag> du;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const Logits& logits = task.logits;
-  const Cap cap(logits.softcap);
-  const std::int64_t count = logits.count, whole = count - count % lanes, padded = (count + lanes - 1) / lanes * lanes;
-  const std::int64_t ahead = RowsAhead<T>(count) * logits.class_step;
-  PlaneState s;
-  const auto for_all = [&](auto&& f) ONEHOT_LOOP_ATTR {
-    for (std::int64_t i = 0; i < count; i += lanes) f(i);
-  };
-  for_all([&](std::int64_t i) HWY_ATTR {
-    hn::Store(hn::Set(d, kMinusInfinity), d, s.best + i);
-    hn::Store(hn::Zero(du), du, s.argmax + i);  // classes fit: cpu/targets_simd.h
-    // What is left where there are no classes.
-    hn::Store(hn::Set(d, kMinusInfinity), d, s.max + i);
-    for (float* const zero : {s.sum, s.moment, s.linear, s.reference}) hn::Store(hn::Zero(d), d, zero + i);
-  });
-  bool weighted = false;  // by classes so far
-  for (std::int64_t begin = 0; begin < logits.C; begin += kClassBlock) {
-    const std::int64_t n = std::min(kClassBlock, logits.C - begin);
-    const T* const block = reinterpret_cast<const T*>(logits.data) + begin * logits.class_step;
-    for_all([&](std::int64_t i) HWY_ATTR { hn::Store(hn::Set(d, kMinusInfinity), d, s.block_max + i); });
-    const auto fill = [&](auto plain) ONEHOT_LOOP_ATTR {
-      constexpr bool kPlain = decltype(plain)::value;
-      for (std::int64_t v = 0; v < n; ++v) {
-        const T* const row = block + v * logits.class_step;
-        float* const to = task.tile + v * padded;
-        const auto class_here = hn::Set(du, static_cast<std::uint32_t>(begin + v));
-        const auto look = [&](std::int64_t i, auto z) ONEHOT_LOOP_ATTR {
-          if constexpr (!kPlain) z = Capped(d, z, cap);
-          hn::Store(z, d, to + i);
-          hn::Store(hn::Max(z, hn::Load(d, s.block_max + i)), d, s.block_max + i);
-          if (kPlain || task.argmax == nullptr) return;
-          const auto best = hn::Load(d, s.best + i);
-          const auto better = hn::Gt(z, best);
-          hn::Store(hn::IfThenElse(better, z, best), d, s.best + i);
-          const auto argmax = hn::Load(du, s.argmax + i);
-          hn::Store(hn::IfThenElse(hn::RebindMask(du, better), class_here, argmax), du, s.argmax + i);
-        };
-        for (std::int64_t i = 0; i < whole; i += lanes) {
-          hwy::Prefetch(row + ahead + i);
-          look(i, LoadWide(d, row + i));
-        }
-        if (whole < count) look(whole, LoadSome(d, row + whole, 1, count - whole));
+  const bool plain = logits.softcap == 0 && task.argmax == nullptr;
+  const std::int64_t batch = StatisticsBatch(logits.C), lanes = LogitLanes();
+  Tile tile;
+  tile.z = task.tile;
+  for (tile.at = 0; tile.at < logits.count; tile.at += tile.count) {
+    tile.count = std::min(batch, logits.count - tile.at);
+    tile.padded = (tile.count + lanes - 1) / lanes * lanes;
+    bool weighted = false;  // by classes so far
+    for (tile.begin = 0; tile.begin < logits.C; tile.begin += kClassBlock) {
+      tile.n = std::min(kClassBlock, logits.C - tile.begin);
+      (plain ? FillTile<true, T> : FillTile<false, T>)(task, tile);
+      const bool linear = task.linear != nullptr && HasWeight(task, tile.begin, tile.n);
+      LookAtTile(task, tile, linear && !weighted);
+      weighted = weighted || linear;
+      if (task.moment != nullptr) {
+        (linear ? SumTile<true, true> : SumTile<true, false>)(task, tile);
+      } else {
+        (linear ? SumTile<false, true> : SumTile<false, false>)(task, tile);
       }
-    };
-    if (cap.on || task.argmax != nullptr) {
-      fill(std::false_type{});
-    } else {
-      fill(std::true_type{});
-    }
-    const bool linear = task.linear != nullptr && HasWeight(task, begin, n);
-    if (linear && !weighted)
-      for_all([&](std::int64_t i) HWY_ATTR { hn::Store(Origin(d, hn::Load(d, s.block_max + i)), d, s.reference + i); });
-    weighted = weighted || linear;
-    if (task.moment != nullptr) {
-      (linear ? SumTile<true, true> : SumTile<true, false>)(task, begin, n, padded, s);
-    } else {
-      (linear ? SumTile<false, true> : SumTile<false, false>)(task, begin, n, padded, s);
     }
   }
-  std::copy_n(s.max, count, task.max);
-  std::copy_n(s.sum, count, task.sum);
-  if (task.moment != nullptr) std::copy_n(s.moment, count, task.moment);
-  if (task.linear != nullptr) {
-    std::copy_n(s.reference, count, task.reference);
-    std::copy_n(s.linear, count, task.linear);
-  }
-  if (task.argmax != nullptr) std::copy_n(s.argmax, count, task.argmax);
 }
 
 template <class T>
 void StatisticsOf(const SoftmaxTask& task) {
   const Logits& logits = task.logits;
+  if (task.classes != nullptr) std::fill_n(task.target, logits.count, 0.0f);
   if (logits.planes()) {
+    // What is left where there are no classes.
+    std::fill_n(task.max, logits.count, kMinusInfinity);
+    for (float* const zero : {task.sum, task.moment, task.linear, task.reference})
+      if (zero != nullptr) std::fill_n(zero, logits.count, 0.0f);
+    if (task.argmax != nullptr) std::fill_n(task.argmax, logits.count, 0u);
     PlaneStatistics<T>(task);
   } else {
     for (std::int64_t i = 0; i < logits.count; ++i) RowStatistics<T>(task, i);
@@ -325,7 +365,7 @@ void StatisticsOf(const SoftmaxTask& task) {
     for (std::int64_t v = 0; v < logits.C; ++v) {
       const auto z = Widen(row[v * logits.class_step]);
       if (z == z) continue;
-      task.argmax[i] = v;
+      task.argmax[i] = static_cast<std::uint32_t>(v);
       break;
     }
   }
@@ -335,19 +375,13 @@ void Statistics(const SoftmaxTask& task) {
   ForDType(Types<float, F16, BF16>{}, task.logits.dtype, [&]<class T>() HWY_ATTR { StatisticsOf<T>(task); });
 }
 
-void CapAll(const float* from, std::int64_t count, float softcap, float* to) {
-  const Cap cap(softcap);
-  ForColumns<float>(
-      count, [&](auto d, std::int64_t i) HWY_ATTR { hn::StoreU(Capped(d, hn::LoadU(d, from + i), cap), d, to + i); });
-}
-
 void LogAll(const float* from, std::int64_t count, float* to) {
   ForColumns<float>(count,
                     [&](auto d, std::int64_t i) HWY_ATTR { hn::StoreU(Log(d, hn::LoadU(d, from + i)), d, to + i); });
 }
 
 SoftmaxKernels SoftmaxTable() {
-  return {Statistics, CapAll, LogAll};
+  return {Statistics, LogAll};
 }
 
 }  // namespace onehot::cpu::HWY_NAMESPACE

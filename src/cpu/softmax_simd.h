@@ -3,6 +3,7 @@
 #ifndef ONEHOT_CPU_SOFTMAX_SIMD_H_
 #define ONEHOT_CPU_SOFTMAX_SIMD_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,10 +13,8 @@
 
 namespace onehot::cpu {
 
-// Positions in a batch at most: of a gradient, whose rows of planes are then worth fetching (8 KiB), and of statistics,
-// which keep 16 lanes of sums for each (32 KiB).
+// Positions in a batch at most: rows of planes are then worth fetching (8 KiB).
 inline constexpr std::int64_t kBatch = 2048;
-inline constexpr std::int64_t kStatisticsBatch = 512;
 
 // Numbers of a tile, where planes of a block of classes are kept side by side between the two times they are needed:
 // half of a 1 MiB L2.
@@ -25,6 +24,13 @@ inline constexpr std::int64_t kTile = 128 << 10;
 // onehot/cross_entropy.h promises.
 inline constexpr std::int64_t kClassBlock = 1024;
 inline constexpr std::int64_t kClassLanes = kSumLanes;
+
+// Positions of planes that go through a tile together.
+inline constexpr std::int64_t kStatisticsBatch = 512;
+constexpr std::int64_t StatisticsBatch(std::int64_t C) {
+  const std::int64_t block = std::clamp<std::int64_t>(C, 1, kClassBlock);
+  return std::clamp<std::int64_t>(kTile / block / 64 * 64, 64, kStatisticsBatch);
+}
 
 // Logits of some positions: element (i, v) at data + i * position_step + v * class_step elements.
 struct Logits {
@@ -46,14 +52,18 @@ struct Logits {
 //           block of classes that are not all left out, or 0: near enough for large common logits to cancel
 //   moment  sum of e^(z - m) (z - m), if asked for
 //   argmax  the lowest class with z = m, if asked for; the first NaN if there is one
+//   target  z of the class named in `classes`, if asked for; 0 where there is no such class
+// Results are aligned to 64 bytes and have room for whole vectors of as much.
 struct SoftmaxTask {
-  Logits logits;        // at most kStatisticsBatch positions
+  Logits logits;
   float* tile;          // kTile numbers aligned to 64 bytes; for planes only
   const float* weight;  // of `linear`, for each class; null: all 1
   float *max, *sum;
   float *reference, *linear;  // null: not asked for
   float* moment;              // null: not asked for
-  std::int64_t* argmax;       // null: not asked for
+  std::uint32_t* argmax;      // null: not asked for
+  const std::uint32_t* classes;
+  float* target;  // null, like classes: not asked for
 };
 
 // out = slope * [ alpha (p - [v = y]) + p (beta - h (z - m - s + H)) - gamma w_v ],  p = e^(z - m - s), and +0 for
@@ -75,8 +85,6 @@ struct SoftmaxGradientTask {
 
 struct SoftmaxKernels {
   void (*statistics)(const SoftmaxTask& task);
-  // to[i] = c tanh(from[i] / c): for single logits, with the bits of the loops above. to may be from.
-  void (*cap)(const float* from, std::int64_t count, float softcap, float* to);
   // to[i] = ln from[i]. to may be from.
   void (*log)(const float* from, std::int64_t count, float* to);
 };

@@ -23,10 +23,34 @@ std::int64_t Bytes(const std::optional<View>& tensor) {
   return tensor ? Bytes(*tensor) : 0;
 }
 
-void NoteIfMissing(PlanBody& plan, const CrossEntropyOptions& options) {
-  NoteIfMissing(plan, "weight", options.weight);
+void NoteIfMissing(PlanBody& plan, const CrossEntropyOptions& options, std::string_view weight_name = "weight") {
+  NoteIfMissing(plan, weight_name, options.weight);
   NoteIfMissing(plan, "token_weight", options.token_weight);
   if (options.reduction == Reduction::kMean) NoteIfMissing(plan, "denominator", options.denominator);
+}
+
+// What a linear layer's operators have in common.
+template <class Op>
+void NoteIfMissingAny(PlanBody& plan, const Op& op) {
+  NoteIfMissing(plan, "input", op.input);
+  NoteIfMissing(plan, "weight", op.weight);
+  NoteIfMissing(plan, "target", op.target);
+  NoteIfMissing(plan, "bias", op.options.bias);
+  NoteIfMissing(plan, "upstream.loss", op.upstream.loss);
+  NoteIfMissing(plan, "upstream.log_probability", op.upstream.log_probability);
+  NoteIfMissing(plan, "upstream.entropy", op.upstream.entropy);
+  NoteIfMissing(plan, "grad.input", op.grad.input);
+  NoteIfMissing(plan, "grad.weight", op.grad.weight);
+  NoteIfMissing(plan, "grad.bias", op.grad.bias);
+  NoteIfMissing(plan, op.options.loss, "class weight");
+}
+
+template <class Op>
+std::int64_t BytesIn(const Op& op) {
+  const std::int64_t old = op.grad.accumulate ? Bytes(op.grad.input) + Bytes(op.grad.weight) + Bytes(op.grad.bias) : 0;
+  return Bytes(op.input) + Bytes(op.weight) + Bytes(op.target) + Bytes(op.options.bias) + Bytes(op.upstream.loss) +
+         Bytes(op.upstream.log_probability) + Bytes(op.upstream.entropy) + Bytes(op.options.loss.weight) +
+         Bytes(op.options.loss.token_weight) + old;
 }
 
 }  // namespace
@@ -105,6 +129,27 @@ void Annotate(const CrossEntropyBackward& op, PlanBody& plan) {
                       Bytes(op.grad_log_probability) + Bytes(op.grad_entropy) + Bytes(op.options.weight) +
                       Bytes(op.options.token_weight),
                   Bytes(op.out));
+}
+
+// The least that has to move; products of matrices move more, and are bound by arithmetic.
+void Annotate(const LinearCrossEntropy& op, PlanBody& plan) {
+  NoteIfMissingAny(plan, op);
+  NoteIfMissing(plan, "loss", op.loss);
+  NoteIfMissing(plan, "lse", op.lse);
+  NoteIfMissing(plan, "target_logit", op.target_logit);
+  NoteIfMissing(plan, "log_probability", op.log_probability);
+  NoteIfMissing(plan, "entropy", op.entropy);
+  NoteIfMissing(plan, "argmax", op.argmax);
+  NoteIfMissing(plan, "total_weight", op.total_weight);
+  plan.SetTraffic(BytesIn(op), Bytes(op.loss) + Bytes(op.lse) + Bytes(op.target_logit) + Bytes(op.log_probability) +
+                                   Bytes(op.entropy) + Bytes(op.argmax) + Bytes(op.total_weight) +
+                                   Bytes(op.grad.input) + Bytes(op.grad.weight) + Bytes(op.grad.bias));
+}
+
+void Annotate(const LinearCrossEntropyBackward& op, PlanBody& plan) {
+  NoteIfMissingAny(plan, op);
+  NoteIfMissing(plan, "lse", op.lse);
+  plan.SetTraffic(BytesIn(op) + Bytes(op.lse), Bytes(op.grad.input) + Bytes(op.grad.weight) + Bytes(op.grad.bias));
 }
 
 }  // namespace onehot

@@ -6,6 +6,7 @@
 #include "core/plan_body.h"
 #include "onehot/cross_entropy.h"
 #include "onehot/embedding.h"
+#include "onehot/linear_cross_entropy.h"
 #include "onehot/nll_loss.h"
 
 namespace onehot {
@@ -16,6 +17,8 @@ void Annotate(const NllLoss& op, PlanBody& plan);
 void Annotate(const NllLossBackward& op, PlanBody& plan);
 void Annotate(const CrossEntropy& op, PlanBody& plan);
 void Annotate(const CrossEntropyBackward& op, PlanBody& plan);
+void Annotate(const LinearCrossEntropy& op, PlanBody& plan);
+void Annotate(const LinearCrossEntropyBackward& op, PlanBody& plan);
 
 }  // namespace onehot
 

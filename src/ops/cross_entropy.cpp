@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "core/layout.h"
 #include "ops/losses.h"
 
@@ -18,43 +16,6 @@ struct NamedInput {
   std::string_view name;
   const std::optional<ConstTensorView>& tensor;
 };
-
-DType AccumulatorDType(DType dtype) {
-  return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-}
-
-Status CheckDTypeIs(std::string_view argument, DType dtype, DType wanted) {
-  if (dtype == wanted) return Status::Ok();
-  return Status::Error(Code::kBadDType,
-                       fmt::format("{}: dtype must be {}, is {}", argument, Name(wanted), Name(dtype)));
-}
-
-Status CheckOptionDTypes(const CrossEntropyOptions& options, DType input) {
-  if (Status bad = CheckWeightDTypes(options.weight, options.token_weight, "input", input); !bad.ok()) return bad;
-  if (options.denominator)
-    if (Status bad = CheckDenominatorDType(options.denominator->dtype); !bad.ok()) return bad;
-  return Status::Ok();
-}
-
-Status CheckAttributes(const CrossEntropyOptions& options) {
-  if (Status bad = CheckReduction(options.reduction); !bad.ok()) return bad;
-  const double eps = options.label_smoothing, zeta = options.z_loss, cap = options.softcap;
-  if (!(eps >= 0 && eps <= 1))
-    return Status::Error(Code::kBadArgument, fmt::format("label_smoothing: must be in [0, 1], is {}", eps));
-  if (!(zeta >= 0 && std::isfinite(zeta)))
-    return Status::Error(Code::kBadArgument, fmt::format("z_loss: must be finite and not negative, is {}", zeta));
-  if (!(cap >= 0 && std::isfinite(cap)))
-    return Status::Error(Code::kBadArgument,
-                         fmt::format("softcap: must be finite and positive, or 0 for none, is {}", cap));
-  return Status::Ok();
-}
-
-Status CheckOptionShapes(const CrossEntropyOptions& options, const TensorLayout& target, std::int64_t C) {
-  if (Status bad = CheckWeightShapes(options.weight, options.token_weight, target, C); !bad.ok()) return bad;
-  if (options.denominator)
-    if (Status bad = CheckOneElement("denominator", *options.denominator); !bad.ok()) return bad;
-  return Status::Ok();
-}
 
 }  // namespace
 
@@ -72,8 +33,7 @@ Status Check(const CrossEntropy& op) {
     if (tensor)
       if (Status bad = CheckDTypeIs(name, tensor->dtype, name == "argmax" ? DType::kI64 : accumulator); !bad.ok())
         return bad;
-  if (Status bad = CheckOptionDTypes(op.options, input); !bad.ok()) return bad;
-  if (Status bad = CheckAttributes(op.options); !bad.ok()) return bad;
+  if (Status bad = CheckLossOptions(op.options, input); !bad.ok()) return bad;
 
   if (Status bad = CheckClassAxis("input", op.input, op.options.class_axis, op.target); !bad.ok()) return bad;
   if (op.loss)
@@ -83,7 +43,7 @@ Status Check(const CrossEntropy& op) {
   for (const auto& [name, tensor] : per_position)
     if (tensor)
       if (Status bad = CheckPerPosition(name, *tensor, op.target); !bad.ok()) return bad;
-  if (Status bad = CheckOptionShapes(op.options, op.target, op.C()); !bad.ok()) return bad;
+  if (Status bad = CheckLossOptionShapes(op.options, op.target, op.C()); !bad.ok()) return bad;
   if (op.loss)
     if (Status bad = CheckNoOverlap("loss", *op.loss); !bad.ok()) return bad;
   for (const auto& [name, tensor] : per_position)
@@ -102,15 +62,11 @@ Status Check(const CrossEntropyBackward& op) {
   const NamedInput per_position[] = {
       {"lse", op.lse}, {"grad_log_probability", op.grad_log_probability}, {"grad_entropy", op.grad_entropy}};
   if (op.grad_loss)
-    if (const DType dtype = op.grad_loss->dtype; dtype != input && dtype != DType::kF32 && dtype != DType::kF64)
-      return Status::Error(
-          Code::kBadDType,
-          fmt::format("grad_loss: dtype must be that of input, {}, or f32 or f64, is {}", Name(input), Name(dtype)));
+    if (Status bad = CheckUpstreamDType("grad_loss", op.grad_loss->dtype, input); !bad.ok()) return bad;
   for (const auto& [name, tensor] : per_position)
     if (tensor)
       if (Status bad = CheckDTypeIs(name, tensor->dtype, accumulator); !bad.ok()) return bad;
-  if (Status bad = CheckOptionDTypes(op.options, input); !bad.ok()) return bad;
-  if (Status bad = CheckAttributes(op.options); !bad.ok()) return bad;
+  if (Status bad = CheckLossOptions(op.options, input); !bad.ok()) return bad;
 
   if (Status bad = CheckClassAxis("input", op.input, op.options.class_axis, op.target); !bad.ok()) return bad;
   if (Status bad = CheckLayout("out", op.out); !bad.ok()) return bad;
@@ -122,7 +78,7 @@ Status Check(const CrossEntropyBackward& op) {
   for (const auto& [name, tensor] : per_position)
     if (tensor)
       if (Status bad = CheckPerPosition(name, *tensor, op.target); !bad.ok()) return bad;
-  if (Status bad = CheckOptionShapes(op.options, op.target, op.C()); !bad.ok()) return bad;
+  if (Status bad = CheckLossOptionShapes(op.options, op.target, op.C()); !bad.ok()) return bad;
   return CheckNoOverlap("out", op.out);
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "core/layout.h"
 
 namespace onehot {
@@ -70,22 +72,65 @@ Status CheckOneElement(std::string_view argument, const TensorLayout& tensor) {
 }
 
 Status CheckWeightDTypes(const std::optional<ConstTensorView>& weight,
-                         const std::optional<ConstTensorView>& token_weight, std::string_view base_name, DType base) {
+                         const std::optional<ConstTensorView>& token_weight, std::string_view base_name, DType base,
+                         std::string_view weight_name) {
   if (weight)
-    if (Status bad = CheckOperandDType("weight", weight->dtype, base_name, base); !bad.ok()) return bad;
+    if (Status bad = CheckOperandDType(weight_name, weight->dtype, base_name, base); !bad.ok()) return bad;
   if (token_weight)
     if (Status bad = CheckOperandDType("token_weight", token_weight->dtype, base_name, base); !bad.ok()) return bad;
   return Status::Ok();
 }
 
 Status CheckWeightShapes(const std::optional<ConstTensorView>& weight,
-                         const std::optional<ConstTensorView>& token_weight, const TensorLayout& target,
-                         std::int64_t C) {
+                         const std::optional<ConstTensorView>& token_weight, const TensorLayout& target, std::int64_t C,
+                         std::string_view weight_name) {
   if (weight)
-    if (Status bad = CheckPerClass("weight", *weight, C); !bad.ok()) return bad;
+    if (Status bad = CheckPerClass(weight_name, *weight, C); !bad.ok()) return bad;
   if (token_weight)
     if (Status bad = CheckPerPosition("token_weight", *token_weight, target); !bad.ok()) return bad;
   return Status::Ok();
+}
+
+Status CheckLossOptions(const CrossEntropyOptions& options, DType input, std::string_view weight_name) {
+  if (Status bad = CheckWeightDTypes(options.weight, options.token_weight, "input", input, weight_name); !bad.ok())
+    return bad;
+  if (options.denominator)
+    if (Status bad = CheckDenominatorDType(options.denominator->dtype); !bad.ok()) return bad;
+  if (Status bad = CheckReduction(options.reduction); !bad.ok()) return bad;
+  const double eps = options.label_smoothing, zeta = options.z_loss, cap = options.softcap;
+  if (!(eps >= 0 && eps <= 1))
+    return Status::Error(Code::kBadArgument, fmt::format("label_smoothing: must be in [0, 1], is {}", eps));
+  if (!(zeta >= 0 && std::isfinite(zeta)))
+    return Status::Error(Code::kBadArgument, fmt::format("z_loss: must be finite and not negative, is {}", zeta));
+  if (!(cap >= 0 && std::isfinite(cap)))
+    return Status::Error(Code::kBadArgument,
+                         fmt::format("softcap: must be finite and positive, or 0 for none, is {}", cap));
+  return Status::Ok();
+}
+
+Status CheckLossOptionShapes(const CrossEntropyOptions& options, const TensorLayout& target, std::int64_t C,
+                             std::string_view weight_name) {
+  if (Status bad = CheckWeightShapes(options.weight, options.token_weight, target, C, weight_name); !bad.ok())
+    return bad;
+  if (options.denominator)
+    if (Status bad = CheckOneElement("denominator", *options.denominator); !bad.ok()) return bad;
+  return Status::Ok();
+}
+
+DType AccumulatorDType(DType dtype) {
+  return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+Status CheckDTypeIs(std::string_view argument, DType dtype, DType wanted) {
+  if (dtype == wanted) return Status::Ok();
+  return Status::Error(Code::kBadDType,
+                       fmt::format("{}: dtype must be {}, is {}", argument, Name(wanted), Name(dtype)));
+}
+
+Status CheckUpstreamDType(std::string_view argument, DType dtype, DType input) {
+  if (dtype == input || dtype == DType::kF32 || dtype == DType::kF64) return Status::Ok();
+  return Status::Error(Code::kBadDType, fmt::format("{}: dtype must be that of input, {}, or f32 or f64, is {}",
+                                                    argument, Name(input), Name(dtype)));
 }
 
 Status CheckReduced(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/dtype.h"
+#include "onehot/cross_entropy.h"
 #include "onehot/reduction.h"
 #include "onehot/status.h"
 #include "onehot/tensor.h"
@@ -34,12 +35,26 @@ Status CheckPerClass(std::string_view argument, const TensorLayout& tensor, std:
 Status CheckPerPosition(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target);
 Status CheckOneElement(std::string_view argument, const TensorLayout& tensor);
 
-// The optional weights of classes and of positions that losses take.
+// The optional weights of classes and of positions that losses take. Those of classes have a name of their own where
+// there is another weight.
 Status CheckWeightDTypes(const std::optional<ConstTensorView>& weight,
-                         const std::optional<ConstTensorView>& token_weight, std::string_view base_name, DType base);
+                         const std::optional<ConstTensorView>& token_weight, std::string_view base_name, DType base,
+                         std::string_view weight_name = "weight");
 Status CheckWeightShapes(const std::optional<ConstTensorView>& weight,
-                         const std::optional<ConstTensorView>& token_weight, const TensorLayout& target,
-                         std::int64_t C);
+                         const std::optional<ConstTensorView>& token_weight, const TensorLayout& target, std::int64_t C,
+                         std::string_view weight_name = "weight");
+
+// What cross entropy takes besides tensors of its own: dtypes and attributes first, shapes when those of input are known.
+Status CheckLossOptions(const CrossEntropyOptions& options, DType input, std::string_view weight_name = "weight");
+Status CheckLossOptionShapes(const CrossEntropyOptions& options, const TensorLayout& target, std::int64_t C,
+                             std::string_view weight_name = "weight");
+
+// f64 for f64, else f32: the dtype of results per position.
+DType AccumulatorDType(DType dtype);
+Status CheckDTypeIs(std::string_view argument, DType dtype, DType wanted);
+
+// Upstream gradients of a loss: dtype of input, f32 or f64.
+Status CheckUpstreamDType(std::string_view argument, DType dtype, DType input);
 
 // What depends on the reduction: one for each position, or one element.
 Status CheckReduced(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,

@@ -35,7 +35,9 @@ std::vector<OperatorInfo> Operators() {
           {"nll_loss", select::ImplementationNames<NllLoss>()},
           {"nll_loss_backward", select::ImplementationNames<NllLossBackward>()},
           {"cross_entropy", select::ImplementationNames<CrossEntropy>()},
-          {"cross_entropy_backward", select::ImplementationNames<CrossEntropyBackward>()}};
+          {"cross_entropy_backward", select::ImplementationNames<CrossEntropyBackward>()},
+          {"linear_cross_entropy", select::ImplementationNames<LinearCrossEntropy>()},
+          {"linear_cross_entropy_backward", select::ImplementationNames<LinearCrossEntropyBackward>()}};
 }
 
 std::vector<std::string_view> InstructionSets() {

@@ -11,61 +11,16 @@ import time
 
 import numpy as np
 from case import DATA, DONE, FILE, ONEHOT, USAGE, bf16_bits, main
-from losses import (FLOATS, REDUCTIONS, LossCase, Positions, classes_of, command_line, cross_entropy,
+from losses import (FLOATS, REDUCTIONS, Bounds, LossCase, Positions, classes_of, command_line, cross_entropy,
                     cross_entropy_backward, loaded, stored, targets, upstream, weights)
 
 SHAPES = (((5,), 1), ((7, 5), 1), ((5, 7), 0), ((2, 21, 3, 5), 1), ((2, 3, 5, 4), -1))
 OUTPUTS = ("loss", "lse", "log-probability", "entropy", "argmax", "total-weight")
-HALF_ULP = {"f2": 2.0**-11, "f4": 2.0**-24, "f8": 2.0**-53, "16": 2.0**-8}
-SMALLEST = {"f2": 2.0**-25, "f4": 2.0**-150, "f8": 0.0, "16": 2.0**-134}  # half of the smallest number above 0
 
 
 def logits(*shape):
     i = np.arange(int(np.prod(shape)), dtype=np.int64)
     return ((i * 23 % 71 - 35) / 8).reshape(shape).astype(np.float32)
-
-
-class Bounds:
-    """Bounds of the errors that the header allows, for what is computed in f32 (f64 for f64 logits)."""
-
-    def __init__(self, x, y, dtype, label_smoothing=0.0, z_loss=0.0, softcap=0.0, **options):
-        self.p = p = Positions(x, y, **options)
-        eps = 2.0**-52 if dtype[-2:] == "f8" else 2.0**-23
-        z = softcap * np.tanh(p.x / softcap) if softcap else p.x
-        self.lse = np.log(np.exp(z - z.max(-1, keepdims=True)).sum(-1)) + z.max(-1)
-        self.z_loss = z_loss
-        # 4 + C / 1024 units for lse; tanh and its factor are rounded as well; the difference to z once more.
-        large = np.maximum(1, np.maximum(np.abs(self.lse), np.abs(z).max(-1)))
-        self.unit = (4 + p.C / 1024 + (4 if softcap else 0) + 2) * eps * large
-        self.spread = np.abs(z - self.lse[..., None]).max(-1)
-        self.factor = (1 - label_smoothing) * np.abs(p.wy) + label_smoothing / p.C * np.abs(p.w).sum()
-        self.smoothing, self.dtype = label_smoothing, dtype
-        self.eps = eps
-
-    def rounding(self, want):
-        return HALF_ULP[self.dtype[-2:]] * np.abs(want) + SMALLEST[self.dtype[-2:]]
-
-    def per_position(self):
-        # Products and the sum over smoothed classes: a unit on each, and C / 16 additions in a lane.
-        return self.unit * (2 + self.spread)
-
-    def loss(self, want):
-        p = self.p
-        l = p.t * self.factor * self.unit * (2 + self.spread + p.C / 16)
-        q = p.t * self.z_loss * self.unit * (2 * np.abs(self.lse) + 1)
-        l, q = (np.where(p.live, np.abs(terms), 0) for terms in (l, q))
-        with np.errstate(all="ignore"):
-            return abs(p.reduce((l, p.D), (q, p.D_z))) + self.rounding(want)
-
-    def gradient(self, want, g=0.0, r=0.0, h=0.0):
-        p = self.p
-        with np.errstate(all="ignore"):
-            a, a_z = (np.abs(np.where(p.live, g * p.t / D, 0)) for D in (p.D, p.D_z))
-        # A probability is off by as much as its exponent, and by two units of its own.
-        off = self.unit + 2 * self.eps
-        bound = a * self.factor * 4 * off + 2 * a_z * self.z_loss * (np.abs(self.lse) + 1) * 4 * off
-        bound = bound + np.abs(r) * 4 * off + np.abs(h) * (4 + 4 * self.spread) * off
-        return p.classes_back(np.broadcast_to(bound[..., None], p.x.shape)) + self.rounding(want)
 
 
 class CrossEntropyCase(LossCase):

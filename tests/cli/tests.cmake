@@ -15,7 +15,10 @@ if(TARGET onehot_cli)
   foreach(group operators.Backward operators.Formats operators.Indices operators.Forward files.BadFiles files.Refusals
                 files.Output files.Large nll_loss.NllLoss nll_loss.NllLossBackward nll_loss.NllRefusals
                 nll_loss.NllParity cross_entropy.CrossEntropy cross_entropy.CrossEntropyBackward
-                cross_entropy.CrossEntropyRefusals cross_entropy.CrossEntropyParity)
+                cross_entropy.CrossEntropyRefusals cross_entropy.CrossEntropyParity
+                linear_cross_entropy.LinearCrossEntropy linear_cross_entropy.LinearCrossEntropyBackward
+                linear_cross_entropy.LinearCrossEntropyParity
+                linear_cross_entropy_refusals.LinearCrossEntropyRefusals)
     string(REPLACE "." "_test.py;" script_and_class ${group})
     list(GET script_and_class 0 script)
     list(GET script_and_class 1 class)

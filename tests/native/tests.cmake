@@ -22,6 +22,14 @@ onehot_test(native LIBS onehot_objects SOURCES
   native/embedding_test.cpp
   native/errors_test.cpp
   native/layout_test.cpp
+  native/linear_cross_entropy_cases.cpp
+  native/linear_cross_entropy_errors_test.cpp
+  native/linear_cross_entropy_options_test.cpp
+  native/linear_cross_entropy_oracle.cpp
+  native/linear_cross_entropy_oracle_test.cpp
+  native/linear_cross_entropy_properties_test.cpp
+  native/linear_cross_entropy_run_test.cpp
+  native/linear_cross_entropy_test.cpp
   native/loss_extremes_test.cpp
   native/losses.cpp
   native/nll_bad_data_test.cpp

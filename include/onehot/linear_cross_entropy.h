@@ -1,0 +1,127 @@
+// Cross entropy of the outputs of a linear layer, and its gradients, without the N x V logits in memory.
+//
+// With x = input [N, H], W = weight [V, H], alpha = logit_scale:
+//
+//   u = alpha (x W^T + bias)
+//
+// are the logits of onehot/cross_entropy.h, with its options and C = V classes; its formulas give z, lse, the loss and the
+// gradient du of the loss with respect to u. From there
+//
+//   grad_input  = alpha du W                        [N, H]
+//   grad_weight = alpha du^T x                      [V, H]
+//   grad_bias   = alpha * sum over positions of du  [V]
+#ifndef ONEHOT_LINEAR_CROSS_ENTROPY_H_
+#define ONEHOT_LINEAR_CROSS_ENTROPY_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "onehot/cross_entropy.h"
+#include "onehot/export.h"
+#include "onehot/plan.h"
+#include "onehot/status.h"
+#include "onehot/tensor.h"
+
+namespace onehot {
+
+// What the loss is, apart from its tensors: the same for the loss and for its gradients.
+struct LinearCrossEntropyOptions {
+  CrossEntropyOptions loss = {};  // class_axis is not read: classes are the rows of weight
+  std::optional<ConstTensorView> bias =
+      std::nullopt;        // [V], dtype of input or f32; -infinity takes a class out if logit_scale > 0
+  double logit_scale = 1;  // alpha, finite
+};
+
+// The gradients that are wanted, and where they go; the others cost nothing, and do not change the bits of these.
+//
+//   grad_input   dtype of input, or f32 for 16-bit input; shape of input
+//   grad_weight  the same; shape of weight
+//   grad_bias    the same; [V], with a bias or without
+//   accumulate   adds to what is there, in one chain of sums that starts with it, rounded once
+struct LinearCrossEntropyGradients {
+  std::optional<TensorView> input = std::nullopt;
+  std::optional<TensorView> weight = std::nullopt;
+  std::optional<TensorView> bias = std::nullopt;
+  bool accumulate = false;
+};
+
+// Upstream gradients: of the loss (g), of log_probability (r) and of entropy (h). Those not given are 0.
+//
+//   loss             dtype of input, f32 or f64; none: shape of target; mean and sum: one element, any rank
+//   log_probability  f32 (f64 for f64 input), shape of target
+//   entropy          as log_probability
+struct LinearCrossEntropyUpstream {
+  std::optional<ConstTensorView> loss = std::nullopt;
+  std::optional<ConstTensorView> log_probability = std::nullopt;
+  std::optional<ConstTensorView> entropy = std::nullopt;
+};
+
+//   input            f32 f64 f16 bf16   [..., H], rank 1 to 8
+//   weight           dtype of input     [V, H]
+//   target           i64 i32 i16 i8 u8  shape of input without its last axis; each value in [0, V), or ignore_index
+//   loss, lse, log_probability, entropy, argmax, total_weight
+//                    as in CrossEntropy: per position the shape of target
+//   target_logit     as lse             z_y, 0 where ignored
+//   grad, upstream   gradients in the same call. The upstream gradient of the loss has to be known by then: 1 in most
+//                    training steps, or a scale
+//
+// Every output is optional, and none at all is no error. Any strides for all tensors: rows of input and weight may be
+// apart, weight may be transposed. Two elements of an output may not share an address. Tensors may not overlap outputs.
+//
+// Numerics. Sums are in f32 (f64 for f64 input). Every element of a product is one chain of fused multiply-adds in
+// ascending order: of columns for logits, of positions that are not ignored for grad_weight and grad_bias (whose terms are
+// just added), of classes for grad_input. Sums of exponentials and over positions (f64) are those of
+// CrossEntropy. p_y - 1 is
+// formed before any rounding; each result is rounded once to its dtype. The bits are the same for any number of threads,
+// any instruction set and any strides, and do not depend on what else is asked for. A NaN in a position makes its own
+// results NaN, its row of grad_input, and all of grad_weight and grad_bias.
+//
+// Errors. Of arguments: kBadArgument, kBadDType, kBadShape, before anything is touched. A target that is neither in
+// [0, V) nor ignore_index: kBadData, with position, value and range, and no output is written.
+struct LinearCrossEntropy {
+  ConstTensorView input;
+  ConstTensorView weight;
+  ConstTensorView target;
+  std::optional<TensorView> loss = std::nullopt;
+  std::optional<TensorView> lse = std::nullopt;
+  std::optional<TensorView> target_logit = std::nullopt;
+  std::optional<TensorView> log_probability = std::nullopt;
+  std::optional<TensorView> entropy = std::nullopt;
+  std::optional<TensorView> argmax = std::nullopt;
+  std::optional<TensorView> total_weight = std::nullopt;
+  LinearCrossEntropyUpstream upstream = {};
+  LinearCrossEntropyGradients grad = {};
+  LinearCrossEntropyOptions options = {};
+
+  std::int64_t N() const { return target.numel(); }
+  std::int64_t H() const { return weight.dim(1); }
+  std::int64_t V() const { return weight.dim(0); }
+};
+
+ONEHOT_API Status Check(const LinearCrossEntropy& problem);
+ONEHOT_API Result<Plan> Prepare(const LinearCrossEntropy& problem);
+
+// The gradients later than the loss.
+//
+//   lse  what LinearCrossEntropy gave for the same tensors and options. Without it, it is computed once more, and not
+//        rounded to one number: with it gradients have the rounding of lse, |lse| 2^-24, on top
+struct LinearCrossEntropyBackward {
+  ConstTensorView input;
+  ConstTensorView weight;
+  ConstTensorView target;
+  std::optional<ConstTensorView> lse = std::nullopt;
+  LinearCrossEntropyUpstream upstream = {};
+  LinearCrossEntropyGradients grad = {};
+  LinearCrossEntropyOptions options = {};
+
+  std::int64_t N() const { return target.numel(); }
+  std::int64_t H() const { return weight.dim(1); }
+  std::int64_t V() const { return weight.dim(0); }
+};
+
+ONEHOT_API Status Check(const LinearCrossEntropyBackward& problem);
+ONEHOT_API Result<Plan> Prepare(const LinearCrossEntropyBackward& problem);
+
+}  // namespace onehot
+
+#endif  // ONEHOT_LINEAR_CROSS_ENTROPY_H_

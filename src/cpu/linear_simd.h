@@ -1,0 +1,82 @@
+// Products of matrices for the linear cross entropy, once per instruction set: packing, one micro-kernel for all of them,
+// and what happens to the results on their way out. Everything between packing and the way out is f32.
+//
+// Every element of a product is one chain of fused multiply-adds along the reduction, ascending, continued through memory
+// where the work is cut: its bits depend neither on the width of vectors nor on how the work is cut.
+#ifndef ONEHOT_CPU_LINEAR_SIMD_H_
+#define ONEHOT_CPU_LINEAR_SIMD_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/isa.h"
+
+namespace onehot::cpu {
+
+// The micro-kernel's tile: 6 x 4 of AVX-512's 32 registers are sums, the others hold a row of b and an element of a.
+inline constexpr std::int64_t kTileRows = 6, kTileColumns = 64;
+
+// Steps of the reduction between two visits to memory of the sums, which take 1 % of the time then; so much of b, 128 KiB,
+// stays in L2 while rows of a go past it. Measured (Zen 5): 128 steps, with b in L1, are 5 % slower.
+inline constexpr std::int64_t kDepth = 512;
+
+constexpr std::int64_t RoundUp(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// Rows of floats so far apart do not fall into the same few sets of a cache, which they would at powers of two.
+constexpr std::int64_t PaddedStride(std::int64_t columns) {
+  return RoundUp(columns, kTileColumns) + kTileColumns;
+}
+
+// c[i][j] (+)= sum over k of a[i * a_row + k * a_k] b[k * b_k + j], i < rows, j < kTileColumns. rows is a multiple of kTileRows.
+struct ProductTask {
+  const float* a;
+  std::int64_t a_row, a_k;
+  const float* b;  // aligned to 64 bytes, and b_k a multiple of 16
+  std::int64_t b_k;
+  float* c;  // likewise
+  std::int64_t c_row;
+  std::int64_t rows, depth;
+  bool accumulate;
+};
+
+// A part of a matrix in somebody's memory: element (i, j) at data + i * row + j * column elements of dtype.
+template <class Byte>
+struct MatrixPart {
+  Byte* data;
+  DType dtype;  // f32, f16 or bf16
+  std::int64_t row, column;
+  std::int64_t rows, columns;
+
+  MatrixPart Part(std::int64_t i, std::int64_t j, std::int64_t row_count, std::int64_t column_count) const {
+    return {data + (i * row + j * column) * SizeOf(dtype), dtype, row, column, row_count, column_count};
+  }
+};
+using InputPart = MatrixPart<const std::byte>;
+using OutputPart = MatrixPart<std::byte>;
+
+struct LinearKernels {
+  void (*multiply)(const ProductTask& task);
+  // to[i * to_row + j], rows of `width` numbers, those beyond the matrix 0.
+  void (*pack)(const InputPart& from, float* to, std::int64_t to_row, std::int64_t width);
+  // to[j * kTileColumns + i]: at most kTileColumns rows become columns, those missing are 0.
+  void (*pack_transposed)(const InputPart& from, float* to);
+  // c[i * c_row + j] = (c[...] + bias[j]) * scale, j < columns; no bias if null.
+  void (*bias_and_scale)(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t columns, const float* bias,
+                         float scale);
+  // sum[j] += c[0][j] + c[1][j] + ... in that order, j < kTileColumns.
+  void (*add_rows)(const float* c, std::int64_t rows, std::int64_t c_row, float* sum);
+  // Rounds from[i * from_row + j] into a matrix.
+  void (*store)(const float* from, std::int64_t from_row, const OutputPart& to);
+  // Statistics of a block of classes (cpu/softmax_simd.h) folded into those of the blocks before it; moments may be null.
+  void (*fold)(std::int64_t count, const float* block_max, const float* block_sum, const float* block_moment,
+               float* max, float* sum, float* moment);
+};
+
+const LinearKernels& LinearKernelsFor(Isa isa);
+
+}  // namespace onehot::cpu
+
+#endif  // ONEHOT_CPU_LINEAR_SIMD_H_
