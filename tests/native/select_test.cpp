@@ -35,7 +35,7 @@ TEST(Select, TheListsEndWithRefAndNamesAreUnique) {
     EXPECT_EQ(std::set<std::string_view>(info.implementations.begin(), info.implementations.end()).size(),
               info.implementations.size());
   }
-  ASSERT_EQ(Operators().size(), 6u);
+  ASSERT_EQ(Operators().size(), 8u);
   EXPECT_EQ(Operators()[0].name, "embedding");
   EXPECT_THAT(Operators()[0].implementations, ElementsAre("cpu:gather", "ref"));
   EXPECT_EQ(Operators()[1].name, "embedding_backward");
@@ -48,6 +48,10 @@ TEST(Select, TheListsEndWithRefAndNamesAreUnique) {
   EXPECT_THAT(Operators()[4].implementations, ElementsAre("cpu:batches", "ref"));
   EXPECT_EQ(Operators()[5].name, "cross_entropy_backward");
   EXPECT_THAT(Operators()[5].implementations, ElementsAre("cpu:batches", "ref"));
+  EXPECT_EQ(Operators()[6].name, "linear_cross_entropy");
+  EXPECT_THAT(Operators()[6].implementations, ElementsAre("cpu:fused", "ref"));
+  EXPECT_EQ(Operators()[7].name, "linear_cross_entropy_backward");
+  EXPECT_THAT(Operators()[7].implementations, ElementsAre("cpu:fused", "ref"));
 }
 
 TEST(Select, InstructionSetsAreNamedOnce) {
