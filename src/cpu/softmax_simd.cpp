@@ -69,7 +69,13 @@ HWY_INLINE float LoadBlock(const T* from, std::int64_t step, std::int64_t n, con
   for (; v < n; v += lanes) keep(v, LoadSome(d, from + v * step, step, std::min(lanes, n - v)));
   for (v = n; v % kClassLanes != 0; ++v) z[v] = kMinusInfinity;
   for (v = whole; v < n; v += lanes) largest = hn::Max(hn::Load(d, z + v), largest);
+#if HWY_TARGET == HWY_EMU128  // whose own maximum of lanes is never below the lowest finite number
+  HWY_ALIGN float of_lanes[kClassLanes];
+  hn::Store(largest, d, of_lanes);
+  return *std::max_element(of_lanes, of_lanes + lanes);
+#else
   return hn::GetLane(hn::MaxOfLanes(d, largest));
+#endif
 }
 
 // Whether a block has a class that `linear` does not leave out.

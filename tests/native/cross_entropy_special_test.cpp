@@ -260,6 +260,26 @@ TEST(CrossEntropySpecial, ClassesAtMinusInfinity) {
           }
 }
 
+// Whatever else is asked for: statistics take another way with the entropy.
+TEST(CrossEntropySpecial, AllClassesAtMinusInfinity) {
+  for (const CrossEntropyCase& c : WhereverClassesAre(9, 5, {.ignored = 0})) {
+    CrossEntropyProblem problem(c);
+    for (std::int64_t i = 0; i < 9; ++i)
+      for (std::int64_t v = 0; v < 5; ++v) SetLogit(problem, i, v, -kInf);
+    for (const bool entropy : {true, false}) {
+      CrossEntropy op = problem.forward();
+      if (!entropy) op.entropy.reset();
+      OnTargets(op, {&problem.lse, &problem.loss, &problem.argmax}, {1}, [&](const Target&) {
+        for (std::int64_t i = 0; i < 9; ++i) {
+          EXPECT_EQ(problem.lse.Value(i), -kInf) << i;
+          EXPECT_EQ(problem.argmax.Get<std::int64_t>(i), 0) << i;
+        }
+        EXPECT_TRUE(std::isnan(problem.loss.Value(0)));
+      });
+    }
+  }
+}
+
 TEST(CrossEntropySpecial, TargetAtMinusInfinity) {
   for (const CrossEntropyCase& c : WhereverClassesAre(3, 40, {.reduction = Reduction::kNone, .ignored = 0})) {
     CrossEntropyProblem problem(c);
