@@ -126,7 +126,7 @@ class Fused final : public PlanBody {
     if (op_.argmax) std::fill_n(scratch.Get(argmax_).data(), tokens.count, std::int64_t{0});
     bool weighted = false;  // by chunks so far
     for (std::int64_t chunk = 0; chunk < layer_.chunks() && !progress.stopped(); ++chunk) {
-      const std::int64_t first = chunk * kChunk, n = layer_.Classes(chunk);
+      const std::int64_t first = chunk * kClassBlock, n = layer_.Classes(chunk);
       const float* const chunk_weight = weight == nullptr ? nullptr : weight + first;
       float weights = static_cast<float>(n);
       bool counts = smooth_;
@@ -336,7 +336,7 @@ class Fused final : public PlanBody {
     const bool smooth = smooth_ && op_.upstream.loss, z_loss = z_loss_ && op_.upstream.loss;
     const bool h = op_.upstream.entropy.has_value();
     for (std::int64_t chunk = 0; chunk < layer_.chunks() && !progress.stopped(); ++chunk) {
-      const std::int64_t first = chunk * kChunk, n = layer_.Classes(chunk);
+      const std::int64_t first = chunk * kClassBlock, n = layer_.Classes(chunk);
       layer_.PackWeight(scratch, tokens, chunk, true);
       tokens.ForBlocks([&](const TokenBlock& block, int thread) {
         if (progress.stopped()) return;

@@ -26,9 +26,8 @@
 
 namespace onehot::cpu {
 
-// Classes of a chunk: the blocks that sums of exponentials are defined over.
-inline constexpr std::int64_t kChunk = kClassBlock;
-static_assert(kChunk % kTileColumns == 0);
+// Chunks are the blocks of classes that sums of exponentials are defined over.
+static_assert(kClassBlock % kTileColumns == 0);
 
 // Tokens of a task: with a chunk's columns, 400 KB of logits, which stay in L2 until they are used.
 inline constexpr std::int64_t kTokens = 16 * kTileRows;
@@ -68,7 +67,7 @@ class LinearLayer {
         N_(op.N()),
         H_(op.H()),
         V_(op.V()),
-        chunk_(std::min(kChunk, RoundUp(V_, kTileColumns))),
+        chunk_(std::min(kClassBlock, RoundUp(V_, kTileColumns))),
         x_row_(PaddedStride(H_)),
         g_row_(PaddedStride(chunk_)),
         input_at_(Flatten(WithoutAxis(op.input, op.input.rank - 1), op.input.rank - 1)),
@@ -91,8 +90,8 @@ class LinearLayer {
   }
 
   bool wants_gradients() const { return grad_.input || grad_.weight || grad_.bias; }
-  std::int64_t chunks() const { return (V_ + kChunk - 1) / kChunk; }
-  std::int64_t Classes(std::int64_t chunk) const { return std::min(kChunk, V_ - chunk * kChunk); }
+  std::int64_t chunks() const { return (V_ + kClassBlock - 1) / kClassBlock; }
+  std::int64_t Classes(std::int64_t chunk) const { return std::min(kClassBlock, V_ - chunk * kClassBlock); }
   std::int64_t g_row() const { return g_row_; }
 
   // Threads that have rows of g of their own where there are no gradients.
@@ -123,7 +122,7 @@ class LinearLayer {
   void PackWeight(Scratch scratch, const Tokens& tokens, std::int64_t chunk, bool gradients) const {
     const std::int64_t classes = Classes(chunk), panels = (classes + kTileColumns - 1) / kTileColumns;
     const std::int64_t columns = gradients && grad_.input ? (H_ + kTileColumns - 1) / kTileColumns : 0;
-    const InputPart weight = Matrix().Part(chunk * kChunk, 0, classes, H_);
+    const InputPart weight = Matrix().Part(chunk * kClassBlock, 0, classes, H_);
     ParallelFor(tokens.threads, panels + columns, [&](std::int64_t i, int) {
       if (i < panels) {
         const std::int64_t begin = i * kTileColumns;
@@ -154,7 +153,7 @@ class LinearLayer {
                          .accumulate = false});
     if (bias_ || scale_ != 1)
       kernels_.bias_and_scale(g, block.count, g_row_, classes,
-                              bias_ ? scratch.Get(bias_values_).data() + chunk * kChunk : nullptr, scale_);
+                              bias_ ? scratch.Get(bias_values_).data() + chunk * kClassBlock : nullptr, scale_);
     return g;
   }
 
@@ -183,14 +182,15 @@ class LinearLayer {
       const float* const g = scratch.Get(g_).data();
       if (i >= blocks * panels) {
         const std::int64_t first = (i - blocks * panels) * kTileColumns;
-        return StoreGradBias(g + first, tokens.count, chunk * kChunk + first, std::min(kTileColumns, classes - first));
+        return StoreGradBias(g + first, tokens.count, chunk * kClassBlock + first,
+                             std::min(kTileColumns, classes - first));
       }
       // Panel by panel, so that the panel's part of x stays in L2.
       const std::int64_t first = i % blocks * kClassRows, column = i / blocks * kTileColumns;
       const std::int64_t rows = std::min(kClassRows, classes - first);
       alignas(64) float sum[kClassRows * kTileColumns];
       const OutputPart out = MatrixOf<OutputPart>(*grad_.weight)
-                                 .Part(chunk * kChunk + first, column, rows, std::min(kTileColumns, H_ - column));
+                                 .Part(chunk * kClassBlock + first, column, rows, std::min(kTileColumns, H_ - column));
       if (grad_.accumulate) {
         kernels_.pack(AsInput(out), sum, kTileColumns, kTileColumns);
         std::fill(sum + rows * kTileColumns, sum + RoundUp(rows, kTileRows) * kTileColumns, 0.0f);

@@ -12,6 +12,7 @@ namespace select {
 template <>
 std::span<const Implementation<LinearCrossEntropy>> Implementations() {
   static constexpr Implementation<LinearCrossEntropy> kList[] = {
+      {"cpu:fused", cpu::RefuseFused, cpu::PlanFused},
       {"ref", ref::RefuseNothing, ref::PlanLinearCrossEntropy},
   };
   return kList;
@@ -20,6 +21,7 @@ std::span<const Implementation<LinearCrossEntropy>> Implementations() {
 template <>
 std::span<const Implementation<LinearCrossEntropyBackward>> Implementations() {
   static constexpr Implementation<LinearCrossEntropyBackward> kList[] = {
+      {"cpu:fused", cpu::RefuseFusedBackward, cpu::PlanFusedBackward},
       {"ref", ref::RefuseNothing, ref::PlanLinearCrossEntropyBackward},
   };
   return kList;

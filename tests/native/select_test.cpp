@@ -49,9 +49,9 @@ TEST(Select, TheListsEndWithRefAndNamesAreUnique) {
   EXPECT_EQ(Operators()[5].name, "cross_entropy_backward");
   EXPECT_THAT(Operators()[5].implementations, ElementsAre("cpu:batches", "ref"));
   EXPECT_EQ(Operators()[6].name, "linear_cross_entropy");
-  EXPECT_THAT(Operators()[6].implementations, ElementsAre("ref"));
+  EXPECT_THAT(Operators()[6].implementations, ElementsAre("cpu:fused", "ref"));
   EXPECT_EQ(Operators()[7].name, "linear_cross_entropy_backward");
-  EXPECT_THAT(Operators()[7].implementations, ElementsAre("ref"));
+  EXPECT_THAT(Operators()[7].implementations, ElementsAre("cpu:fused", "ref"));
 }
 
 TEST(Select, InstructionSetsAreNamedOnce) {
