@@ -13,6 +13,7 @@
 #include "cpu/cross_entropy_parts.h"
 #include "cpu/linear_layer.h"
 #include "cpu/rows_simd.h"
+#include "ops/linear_cross_entropy.h"
 
 namespace onehot::cpu {
 namespace {
@@ -20,13 +21,6 @@ namespace {
 // Logits that will never lie in memory, for what loss operators share.
 ConstTensorView LogitsLike(std::int64_t N, std::int64_t V) {
   return {nullptr, DType::kF32, {N, V}};
-}
-
-// The gradients later are those of a call that has no other output.
-LinearCrossEntropy WithoutOutputs(const LinearCrossEntropyBackward& op) {
-  LinearCrossEntropy same{.input = op.input, .weight = op.weight, .target = op.target};
-  same.upstream = op.upstream, same.grad = op.grad, same.options = op.options;
-  return same;
 }
 
 class Fused final : public PlanBody {
@@ -50,6 +44,7 @@ class Fused final : public PlanBody {
     for (Piece<float>* const piece : {&max_, &log_sum_, &sum_, &reference_, &linear_, &moment_, &target_,
                                       &token_weight_, &loss_terms_, &z_terms_, &all_})
       *piece = layout_.Book<float>(N);
+    if (z_loss_) z_values_ = layout_.Book<float>(N);
     if (op.argmax) argmax_ = layout_.Book<std::int64_t>(N);
     if (!layer_.wants_gradients()) return;
     for (Piece<float>* const piece : {&alpha_, &beta_, &gamma_, &h_, &entropy_, &upstream_})
@@ -239,9 +234,8 @@ class Fused final : public PlanBody {
     if (!op_.loss) return;
     std::fill_n(all(loss_terms_), op_.N(), 0.0f);
     std::fill_n(all(z_terms_), op_.N(), 0.0f);
-    // Terms of a sum stand at their positions; value and upstream are free.
     task.loss = value;
-    if (z_loss_) task.z_loss = all(token_weight_) == task.token_weight ? all(reference_) : all(token_weight_);
+    if (z_loss_) task.z_loss = all(z_values_);
     loss_.kernels.losses(task);
     for (std::int64_t i = 0; i < tokens.count; ++i) {
       const auto position = static_cast<std::size_t>(scratch.Get(live_)[static_cast<std::size_t>(i)]);
@@ -380,7 +374,8 @@ class Fused final : public PlanBody {
   bool smooth_ = false, z_loss_ = false, moments_ = false, statistics_ = false;
   Piece<std::int64_t> live_, argmax_;
   Piece<std::uint32_t> classes_;
-  Piece<float> max_, log_sum_, sum_, reference_, linear_, moment_, target_, token_weight_, loss_terms_, z_terms_, all_;
+  Piece<float> max_, log_sum_, sum_, reference_, linear_, moment_, target_, token_weight_, loss_terms_, z_terms_, all_,
+      z_values_;
   Piece<float> alpha_, beta_, gamma_, h_, entropy_, upstream_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "cpu/math-inl.h"
 #include "cpu/rows-inl.h"
+#include "cpu/softmax_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onehot::cpu::HWY_NAMESPACE {
@@ -167,23 +168,14 @@ void Store(const float* from, std::int64_t from_row, const OutputPart& to) {
 void Fold(std::int64_t count, const float* block_max, const float* block_sum, const float* block_moment, float* max,
           float* sum, float* moment) {
   const hn::CappedTag<float, 1> d;
-  const auto minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto at = [&](const float* from, std::int64_t i)
+                      HWY_ATTR { return from == nullptr ? hn::Zero(d) : hn::Load(d, from + i); };
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto mine = hn::Load(d, max + i), its = hn::Load(d, block_max + i);
-    const auto both = hn::Max(mine, its);
-    const auto origin = hn::IfThenZeroElse(hn::Eq(both, minus_infinity), both);
-    const auto r = Exp(d, hn::Sub(mine, origin)), s = Exp(d, hn::Sub(its, origin));
-    const auto my_sum = hn::Load(d, sum + i), its_sum = hn::Load(d, block_sum + i);
-    if (moment != nullptr) {
-      const auto mine_moved = hn::Add(
-          hn::Load(d, moment + i), hn::IfThenZeroElse(hn::Eq(r, hn::Zero(d)), hn::Mul(hn::Sub(mine, origin), my_sum)));
-      const auto its_moved =
-          hn::Add(hn::Load(d, block_moment + i),
-                  hn::IfThenZeroElse(hn::Eq(s, hn::Zero(d)), hn::Mul(hn::Sub(its, origin), its_sum)));
-      hn::Store(hn::Add(hn::Mul(mine_moved, r), hn::Mul(its_moved, s)), d, moment + i);
-    }
-    hn::Store(hn::Add(hn::Mul(my_sum, r), hn::Mul(its_sum, s)), d, sum + i);
-    hn::Store(both, d, max + i);
+    Sums<decltype(d)> total{at(max, i), at(sum, i), at(moment, i)};
+    total.Fold(d, {at(block_max, i), at(block_sum, i), at(moment == nullptr ? nullptr : block_moment, i)});
+    hn::Store(total.max, d, max + i);
+    hn::Store(total.sum, d, sum + i);
+    if (moment != nullptr) hn::Store(total.moment, d, moment + i);
   }
 }
 

@@ -29,6 +29,23 @@ void NoteIfMissing(PlanBody& plan, const CrossEntropyOptions& options, std::stri
   if (options.reduction == Reduction::kMean) NoteIfMissing(plan, "denominator", options.denominator);
 }
 
+// What the losses that give it have in common.
+template <class Op>
+void NoteIfOutputMissing(PlanBody& plan, const Op& op) {
+  NoteIfMissing(plan, "loss", op.loss);
+  NoteIfMissing(plan, "lse", op.lse);
+  NoteIfMissing(plan, "log_probability", op.log_probability);
+  NoteIfMissing(plan, "entropy", op.entropy);
+  NoteIfMissing(plan, "argmax", op.argmax);
+  NoteIfMissing(plan, "total_weight", op.total_weight);
+}
+
+template <class Op>
+std::int64_t BytesOut(const Op& op) {
+  return Bytes(op.loss) + Bytes(op.lse) + Bytes(op.log_probability) + Bytes(op.entropy) + Bytes(op.argmax) +
+         Bytes(op.total_weight);
+}
+
 // What a linear layer's operators have in common.
 template <class Op>
 void NoteIfMissingAny(PlanBody& plan, const Op& op) {
@@ -46,8 +63,13 @@ void NoteIfMissingAny(PlanBody& plan, const Op& op) {
 }
 
 template <class Op>
+std::int64_t BytesOfGradients(const Op& op) {
+  return Bytes(op.grad.input) + Bytes(op.grad.weight) + Bytes(op.grad.bias);
+}
+
+template <class Op>
 std::int64_t BytesIn(const Op& op) {
-  const std::int64_t old = op.grad.accumulate ? Bytes(op.grad.input) + Bytes(op.grad.weight) + Bytes(op.grad.bias) : 0;
+  const std::int64_t old = op.grad.accumulate ? BytesOfGradients(op) : 0;
   return Bytes(op.input) + Bytes(op.weight) + Bytes(op.target) + Bytes(op.options.bias) + Bytes(op.upstream.loss) +
          Bytes(op.upstream.log_probability) + Bytes(op.upstream.entropy) + Bytes(op.options.loss.weight) +
          Bytes(op.options.loss.token_weight) + old;
@@ -104,16 +126,10 @@ void Annotate(const NllLossBackward& op, PlanBody& plan) {
 void Annotate(const CrossEntropy& op, PlanBody& plan) {
   NoteIfMissing(plan, "input", op.input);
   NoteIfMissing(plan, "target", op.target);
-  NoteIfMissing(plan, "loss", op.loss);
-  NoteIfMissing(plan, "lse", op.lse);
-  NoteIfMissing(plan, "log_probability", op.log_probability);
-  NoteIfMissing(plan, "entropy", op.entropy);
-  NoteIfMissing(plan, "argmax", op.argmax);
-  NoteIfMissing(plan, "total_weight", op.total_weight);
+  NoteIfOutputMissing(plan, op);
   NoteIfMissing(plan, op.options);
   plan.SetTraffic(Bytes(op.input) + Bytes(op.target) + Bytes(op.options.weight) + Bytes(op.options.token_weight),
-                  Bytes(op.loss) + Bytes(op.lse) + Bytes(op.log_probability) + Bytes(op.entropy) + Bytes(op.argmax) +
-                      Bytes(op.total_weight));
+                  BytesOut(op));
 }
 
 void Annotate(const CrossEntropyBackward& op, PlanBody& plan) {
@@ -134,22 +150,15 @@ void Annotate(const CrossEntropyBackward& op, PlanBody& plan) {
 // The least that has to move; products of matrices move more, and are bound by arithmetic.
 void Annotate(const LinearCrossEntropy& op, PlanBody& plan) {
   NoteIfMissingAny(plan, op);
-  NoteIfMissing(plan, "loss", op.loss);
-  NoteIfMissing(plan, "lse", op.lse);
+  NoteIfOutputMissing(plan, op);
   NoteIfMissing(plan, "target_logit", op.target_logit);
-  NoteIfMissing(plan, "log_probability", op.log_probability);
-  NoteIfMissing(plan, "entropy", op.entropy);
-  NoteIfMissing(plan, "argmax", op.argmax);
-  NoteIfMissing(plan, "total_weight", op.total_weight);
-  plan.SetTraffic(BytesIn(op), Bytes(op.loss) + Bytes(op.lse) + Bytes(op.target_logit) + Bytes(op.log_probability) +
-                                   Bytes(op.entropy) + Bytes(op.argmax) + Bytes(op.total_weight) +
-                                   Bytes(op.grad.input) + Bytes(op.grad.weight) + Bytes(op.grad.bias));
+  plan.SetTraffic(BytesIn(op), BytesOut(op) + Bytes(op.target_logit) + BytesOfGradients(op));
 }
 
 void Annotate(const LinearCrossEntropyBackward& op, PlanBody& plan) {
   NoteIfMissingAny(plan, op);
   NoteIfMissing(plan, "lse", op.lse);
-  plan.SetTraffic(BytesIn(op) + Bytes(op.lse), Bytes(op.grad.input) + Bytes(op.grad.weight) + Bytes(op.grad.bias));
+  plan.SetTraffic(BytesIn(op) + Bytes(op.lse), BytesOfGradients(op));
 }
 
 }  // namespace onehot

@@ -6,19 +6,6 @@
 #include "ops/losses.h"
 
 namespace onehot {
-namespace {
-
-struct Named {
-  std::string_view name;
-  const std::optional<TensorView>& tensor;
-};
-struct NamedInput {
-  std::string_view name;
-  const std::optional<ConstTensorView>& tensor;
-};
-
-}  // namespace
-
 Status Check(const CrossEntropy& op) {
   const DType input = op.input.dtype, accumulator = AccumulatorDType(input);
   if (Status bad = CheckLossDType("input", input); !bad.ok()) return bad;

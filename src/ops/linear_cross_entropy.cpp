@@ -10,15 +10,6 @@
 namespace onehot {
 namespace {
 
-struct Named {
-  std::string_view name;
-  const std::optional<TensorView>& tensor;
-};
-struct NamedInput {
-  std::string_view name;
-  const std::optional<ConstTensorView>& tensor;
-};
-
 constexpr std::string_view kClassWeight = "class weight";  // beside the weight of the layer
 
 Status CheckGradientDType(std::string_view argument, DType dtype, DType input) {

@@ -18,6 +18,16 @@ namespace onehot {
 using LossTypes = Types<float, double, F16, BF16>;
 using TargetTypes = Types<std::int64_t, std::int32_t, std::int16_t, std::int8_t, std::uint8_t>;
 
+// Optional tensors under the names that errors give them, for rules that several have to keep.
+struct Named {
+  std::string_view name;
+  const std::optional<TensorView>& tensor;
+};
+struct NamedInput {
+  std::string_view name;
+  const std::optional<ConstTensorView>& tensor;
+};
+
 // "input: dtype must be one of f32, f64, f16, bf16, is i64"
 Status CheckLossDType(std::string_view argument, DType dtype);
 Status CheckTargetDType(DType dtype);

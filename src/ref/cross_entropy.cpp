@@ -22,10 +22,7 @@ class CrossEntropyPlan final : public PlanBody {
     const Factor weight(options.weight), token_weight(options.token_weight);
     const bool none = options.reduction == Reduction::kNone;
     Classes classes(op_.input, axis, options.softcap);
-    OrderedSum sum, sum_z;
-    const auto store = [](const std::optional<TensorView>& tensor, std::int64_t i, double value) {
-      if (tensor) Store(*tensor, Flatten(*tensor, tensor->rank).Offset(i), value);
-    };
+    LossOutput loss(op_.loss, options);
     const auto visit = [&](std::int64_t i, std::int64_t y) {
       LossTerms terms{0, 0};
       double lse = 0, log_probability = 0, entropy = 0;
@@ -36,27 +33,16 @@ class CrossEntropyPlan final : public PlanBody {
         entropy = op_.entropy ? classes.Entropy() : 0;
         terms = LossOf(classes, y, options, weight, token_weight[i]);
       }
-      if (none) {
-        store(op_.loss, i, terms.loss + terms.z_loss);
-      } else {
-        sum.Add(i, terms.loss), sum_z.Add(i, terms.z_loss);
-      }
-      store(op_.lse, i, lse);
-      store(op_.log_probability, i, log_probability);
-      store(op_.entropy, i, entropy);
-      if (op_.argmax) {
-        const Positions at = Flatten(*op_.argmax, op_.argmax->rank);
-        static_cast<std::int64_t*>(op_.argmax->data)[at.Offset(i)] = argmax;
-      }
+      loss.Add(i, terms);
+      StoreAt(op_.lse, i, lse);
+      StoreAt(op_.log_probability, i, log_probability);
+      StoreAt(op_.entropy, i, entropy);
+      StoreArgmax(op_.argmax, i, argmax);
     };
     if (Status stopped = ForEachTarget(op_.target, C, options.ignore_index, run, visit); !stopped.ok()) return stopped;
 
     if (op_.total_weight) Store(*op_.total_weight, 0, none ? 0.0 : total_weight);
-    if (!op_.loss || none) return Status::Ok();
-    double loss = sum.Total() / denominators.D;
-    if (options.z_loss > 0) loss += sum_z.Total() / denominators.D_z;
-    if (options.reduction == Reduction::kMean && denominators.empty && options.zero_if_empty) loss = 0;
-    Store(*op_.loss, 0, loss);
+    loss.Finish(denominators);
     return Status::Ok();
   }
 

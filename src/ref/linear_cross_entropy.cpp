@@ -2,17 +2,11 @@
 
 #include <algorithm>
 
+#include "ops/linear_cross_entropy.h"
 #include "ref/loss_terms.h"
 
 namespace onehot::ref {
 namespace {
-
-// Both operators: the gradients later are those of a call that has no other output.
-LinearCrossEntropy WithoutOutputs(const LinearCrossEntropyBackward& op) {
-  LinearCrossEntropy same{.input = op.input, .weight = op.weight, .target = op.target};
-  same.upstream = op.upstream, same.grad = op.grad, same.options = op.options;
-  return same;
-}
 
 class LinearCrossEntropyPlan final : public PlanBody {
  public:
@@ -45,15 +39,12 @@ class LinearCrossEntropyPlan final : public PlanBody {
 
     const ConstTensorView logits(row.data(), DType::kF64, {V});
     Classes classes(logits, 0, options.softcap);
-    OrderedSum sum, sum_z;
+    LossOutput loss(op_.loss, options);
     const auto x = [&](std::int64_t i, std::int64_t h) {
       return Load(op_.input, input_at.Offset(i) + h * op_.input.stride(-1));
     };
     const auto w = [&](std::int64_t v, std::int64_t h) {
       return Load(op_.weight, v * op_.weight.stride(0) + h * op_.weight.stride(1));
-    };
-    const auto store = [](const std::optional<TensorView>& tensor, std::int64_t i, double value) {
-      if (tensor) Store(*tensor, Flatten(*tensor, tensor->rank).Offset(i), value);
     };
     const auto visit = [&](std::int64_t i, std::int64_t y) {
       LossTerms terms{0, 0};
@@ -70,19 +61,12 @@ class LinearCrossEntropyPlan final : public PlanBody {
         argmax = classes.argmax(), entropy = op_.entropy ? classes.Entropy() : 0;
         terms = LossOf(classes, y, options, weight, token_weight[i]);
       }
-      if (none) {
-        store(op_.loss, i, terms.loss + terms.z_loss);
-      } else {
-        sum.Add(i, terms.loss), sum_z.Add(i, terms.z_loss);
-      }
-      store(op_.lse, i, lse);
-      store(op_.target_logit, i, target_logit);
-      store(op_.log_probability, i, log_probability);
-      store(op_.entropy, i, entropy);
-      if (op_.argmax) {
-        const Positions at = Flatten(*op_.argmax, op_.argmax->rank);
-        static_cast<std::int64_t*>(op_.argmax->data)[at.Offset(i)] = argmax;
-      }
+      loss.Add(i, terms);
+      StoreAt(op_.lse, i, lse);
+      StoreAt(op_.target_logit, i, target_logit);
+      StoreAt(op_.log_probability, i, log_probability);
+      StoreAt(op_.entropy, i, entropy);
+      StoreArgmax(op_.argmax, i, argmax);
       if (!wanted()) return;
 
       std::fill(du.begin(), du.end(), 0.0);
@@ -108,11 +92,7 @@ class LinearCrossEntropyPlan final : public PlanBody {
     StoreSums(op_.grad.weight, V, H, grad_weight);
     StoreSums(op_.grad.bias, V, 1, grad_bias);
     if (op_.total_weight) Store(*op_.total_weight, 0, none ? 0.0 : total_weight);
-    if (!op_.loss || none) return Status::Ok();
-    double loss = sum.Total() / denominators.D;
-    if (options.z_loss > 0) loss += sum_z.Total() / denominators.D_z;
-    if (options.reduction == Reduction::kMean && denominators.empty && options.zero_if_empty) loss = 0;
-    Store(*op_.loss, 0, loss);
+    loss.Finish(denominators);
     return Status::Ok();
   }
 

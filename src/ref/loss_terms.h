@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "onehot/cross_entropy.h"
 #include "ref/elements.h"
@@ -108,6 +109,45 @@ inline LossTerms LossOf(const Classes& classes, std::int64_t y, const CrossEntro
                       (eps > 0 ? eps / static_cast<double>(classes.C()) * smooth : 0);
   const double z_loss = options.z_loss > 0 ? options.z_loss * lse * lse : 0;
   return {loss * token_weight, z_loss * token_weight};
+}
+
+// The losses of all positions: one by one, or their sum in the order of onehot/nll_loss.h.
+class LossOutput {
+ public:
+  LossOutput(const std::optional<TensorView>& loss, const CrossEntropyOptions& options)
+      : loss_(loss), options_(options), at_(loss ? Flatten(*loss, loss->rank) : Positions{}) {}
+
+  void Add(std::int64_t position, const LossTerms& terms) {
+    if (options_.reduction != Reduction::kNone) {
+      sum_.Add(position, terms.loss), sum_z_.Add(position, terms.z_loss);
+    } else if (loss_) {
+      Store(*loss_, at_.Offset(position), terms.loss + terms.z_loss);
+    }
+  }
+  // After all positions.
+  void Finish(const Denominators& denominators) {
+    if (!loss_ || options_.reduction == Reduction::kNone) return;
+    double loss = sum_.Total() / denominators.D;
+    if (options_.z_loss > 0) loss += sum_z_.Total() / denominators.D_z;
+    if (options_.reduction == Reduction::kMean && denominators.empty && options_.zero_if_empty) loss = 0;
+    Store(*loss_, 0, loss);
+  }
+
+ private:
+  const std::optional<TensorView>& loss_;
+  const CrossEntropyOptions& options_;
+  const Positions at_;
+  OrderedSum sum_, sum_z_;
+};
+
+// One of the outputs that have an element for each position, if it is asked for.
+inline void StoreAt(const std::optional<TensorView>& tensor, std::int64_t position, double value) {
+  if (tensor) Store(*tensor, Flatten(*tensor, tensor->rank).Offset(position), value);
+}
+inline void StoreArgmax(const std::optional<TensorView>& tensor, std::int64_t position, std::int64_t argmax) {
+  if (!tensor) return;
+  const Positions at = Flatten(*tensor, tensor->rank);
+  static_cast<std::int64_t*>(tensor->data)[at.Offset(position)] = argmax;
 }
 
 // Upstream gradients of one position: of the loss, token weight included, divided by D and by D_z; and of the others.
