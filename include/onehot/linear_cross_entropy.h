@@ -30,6 +30,8 @@ struct LinearCrossEntropyOptions {
   std::optional<ConstTensorView> bias =
       std::nullopt;        // [V], dtype of input or f32; -infinity takes a class out if logit_scale > 0
   double logit_scale = 1;  // alpha, finite
+  std::optional<std::int64_t> max_workspace = std::nullopt;  // bytes, not negative: see "Memory" below
+  double skip_below = 0;                                     // finite, not negative: see "Skipping" below
 };
 
 // The gradients that are wanted, and where they go; the others cost nothing, and do not change the bits of these.
@@ -76,6 +78,29 @@ struct LinearCrossEntropyUpstream {
 // any instruction set and any strides, and do not depend on what else is asked for. A NaN in a position makes its own
 // results NaN, its row of grad_input, and all of grad_weight and grad_bias.
 //
+// Memory. Scratch is the input in f32, grad_input in f32, packed rows of weight, and logits. max_workspace is what
+// Plan::scratch_bytes() should not exceed; where the least that is possible takes more, that is taken. With loss and
+// gradients in one call there are two orders:
+//
+//   four products   all positions, 64 to 1024 classes at a time: statistics first, then logits once more for gradients
+//   three products  some positions, all classes at a time: their logits stay in scratch, 4 V bytes a position, until
+//                   their gradients are done. grad.weight in 16 bits takes 4 V H bytes more, unless one time is enough
+//
+// Three are taken where they fit with some 220 positions at least, or all. Without max_workspace, they have to fit in the
+// larger of 64 MiB and N V bytes, an eighth of logits and their gradient in f32, and four take 1024 classes. The bits of
+// results do not depend on it. Plan::order() says which was taken.
+//
+// Skipping. Where alpha du of 6 tokens (positions that are not ignored, counted from the first) and 64 classes (from class
+// 0) is smaller than skip_below in magnitude throughout, it may be taken for 0, and its part of the products is left out.
+// That changes
+//
+//   grad_input[i, h]   by at most skip_below * sum over classes of |W[v, h]|
+//   grad_weight[v, h]  by at most skip_below * sum over positions of |x[i, h]|
+//   grad_bias[v]       by at most skip_below * positions
+//
+// The loss and the other outputs do not change. The bits are still the same for any number of threads, instruction set and
+// workspace, if input and weight are finite. ref skips nothing.
+//
 // Errors. Of arguments: kBadArgument, kBadDType, kBadShape, before anything is touched. A target that is neither in
 // [0, V) nor ignore_index: kBadData, with position, value and range, and no output is written.
 struct LinearCrossEntropy {
@@ -101,15 +126,38 @@ struct LinearCrossEntropy {
 ONEHOT_API Status Check(const LinearCrossEntropy& problem);
 ONEHOT_API Result<Plan> Prepare(const LinearCrossEntropy& problem);
 
-// The gradients later than the loss.
+// Which classes the rows of weight are where the vocabulary is split: row r is class first + r of num_classes.
+struct VocabularyShard {
+  std::int64_t first = 0;
+  std::int64_t num_classes = 0;
+};
+
+// The gradients later than the loss. What is known of all logits of a position is given, or computed once more:
 //
-//   lse  what LinearCrossEntropy gave for the same tensors and options. Without it, it is computed once more, and not
-//        rounded to one number: with it gradients have the rounding of lse, |lse| 2^-24, on top
+//   lse           what LinearCrossEntropy gave for the same tensors and options. Gradients have its rounding,
+//                 |lse| 2^-24, on top
+//   max, sum_exp  the same as two numbers, without that rounding: the largest z of the position, and the sum of
+//                 exp(z - max); onehot/linear_cross_entropy_shards.h makes them
+//   entropy       H, as LinearCrossEntropy gave it; read only with upstream.entropy, beside lse or max
+//   probability   f32 (f64 for f64 input), [..., V]: p itself, for products of a softmax that is there. input is then
+//                 read for grad.weight only. Not together with what needs more than p: softcap, z_loss, upstream.entropy
+//
+// lse, max with sum_exp, or probability: one of them at most. f32 (f64 for f64 input), shape of target.
+//
+// With `shard`, weight, bias, grad.weight and grad.bias have the shard's rows, grad.input is its part of the sum over
+// classes. Targets and class weight are those of the whole vocabulary: a target outside of the shard gets no -1 here.
+// S and eps / V count all classes. The three above describe the whole vocabulary, and one of them has to be given, with
+// upstream.entropy also entropy; probability has the shard's columns.
 struct LinearCrossEntropyBackward {
   ConstTensorView input;
   ConstTensorView weight;
   ConstTensorView target;
   std::optional<ConstTensorView> lse = std::nullopt;
+  std::optional<ConstTensorView> max = std::nullopt;
+  std::optional<ConstTensorView> sum_exp = std::nullopt;
+  std::optional<ConstTensorView> entropy = std::nullopt;
+  std::optional<ConstTensorView> probability = std::nullopt;
+  std::optional<VocabularyShard> shard = std::nullopt;
   LinearCrossEntropyUpstream upstream = {};
   LinearCrossEntropyGradients grad = {};
   LinearCrossEntropyOptions options = {};

@@ -11,6 +11,7 @@
 #include "onehot/embedding.h"
 #include "onehot/export.h"
 #include "onehot/linear_cross_entropy.h"
+#include "onehot/linear_cross_entropy_shards.h"
 #include "onehot/nll_loss.h"
 #include "onehot/plan.h"
 #include "onehot/reduction.h"

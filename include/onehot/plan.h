@@ -63,6 +63,11 @@ class ONEHOT_API Plan {
   std::int64_t bytes_read() const;
   std::int64_t bytes_written() const;
 
+  // Operations of the matrix products that Run does where no position is ignored, a multiplication and an addition each;
+  // 0 for operators without products. And in which order it does them where there is a choice, else empty.
+  double flops() const;
+  std::string_view order() const;
+
   // Bytes of working memory Run needs. Contents before and after are of no interest; any alignment will do.
   std::size_t scratch_bytes() const;
 

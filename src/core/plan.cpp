@@ -22,6 +22,12 @@ std::string_view Plan::instruction_set() const {
 std::span<const Considered> Plan::considered() const {
   return body_->considered();
 }
+double Plan::flops() const {
+  return body_->flops();
+}
+std::string_view Plan::order() const {
+  return body_->order();
+}
 std::int64_t Plan::bytes_read() const {
   return body_->bytes_read();
 }

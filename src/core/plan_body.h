@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/scratch.h"
 #include "onehot/plan.h"
@@ -22,6 +24,8 @@ class PlanBody {
 
   std::size_t scratch_bytes() const { return layout_.bytes(); }
   std::span<const Considered> considered() const { return {considered_.data(), considered_count_}; }
+  double flops() const { return flops_; }
+  std::string_view order() const { return order_; }
   std::int64_t bytes_read() const { return bytes_read_; }
   std::int64_t bytes_written() const { return bytes_written_; }
 
@@ -37,6 +41,8 @@ class PlanBody {
   void SetTraffic(std::int64_t read, std::int64_t written) { bytes_read_ = read, bytes_written_ = written; }
 
  protected:
+  void SetProducts(double flops, std::string order) { flops_ = flops, order_ = std::move(order); }
+
   ScratchLayout layout_;
 
  private:
@@ -44,6 +50,8 @@ class PlanBody {
   std::size_t considered_count_ = 0;
   std::string_view missing_;
   std::int64_t bytes_read_ = 0, bytes_written_ = 0;
+  double flops_ = 0;
+  std::string order_;
 };
 
 }  // namespace onehot

@@ -137,25 +137,9 @@ class Batches final : public PlanBody {
   }
 
   void Finish(Scratch scratch, const float* weight, int threads) const {
-    const bool mean = op_.options.reduction == Reduction::kMean;
-    if (!reduced_ && !op_.total_weight) return;
-    WeightSums sums{1, 1, 1};
-    if (mean || op_.total_weight) sums = problem_.Denominators(scratch, weight, threads);
-    if (op_.total_weight) {
-      const double total = op_.options.reduction == Reduction::kNone ? 0.0 : sums.D;
-      StorePositions(*op_.total_weight, Positions{}, 0, 1, &total);
-    }
-    if (!reduced_) return;
-    double loss = 0, z_loss = 0;
-    for (std::int64_t b = 0; b < problem_.sum_blocks(); ++b) {
-      loss += scratch.Get(block_loss_)[b];
-      if (op_.options.z_loss > 0) z_loss += scratch.Get(block_z_loss_)[b];
-    }
-    const WeightSums divisors = problem_.Divisors(sums);
-    loss /= divisors.D;
-    if (op_.options.z_loss > 0) loss += z_loss / divisors.D_z;
-    if (mean && op_.options.zero_if_empty && sums.counted == 0) loss = 0;
-    StorePositions(*op_.loss, Positions{}, 0, 1, &loss);
+    problem_.StoreReduced(scratch, weight, threads, op_.loss, op_.total_weight, [&](std::int64_t b) {
+      return BlockLoss{scratch.Get(block_loss_)[b], op_.options.z_loss > 0 ? scratch.Get(block_z_loss_)[b] : 0};
+    });
   }
 
   const CrossEntropy op_;

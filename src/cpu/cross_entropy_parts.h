@@ -68,6 +68,10 @@ std::string_view RefuseLogits(const Op& op) {
   return "";
 }
 
+struct BlockLoss {
+  double loss, z_loss;
+};
+
 class LossProblem {
  public:
   LossProblem(const ConstTensorView& input, const ConstTensorView& target, const CrossEntropyOptions& options, int axis,
@@ -187,6 +191,41 @@ class LossProblem {
     double given = 0;
     LoadPositions(*options_.denominator, Positions{}, 0, 1, &given);
     return {given, given, sums.counted};
+  }
+
+  // Loss and total_weight where they are one number. block_loss(b) gives the sums of block b: t l, and t q.
+  template <class F>
+  void StoreReduced(Scratch scratch, const float* weight, int threads, const std::optional<TensorView>& out,
+                    const std::optional<TensorView>& total_weight, F&& block_loss) const {
+    const bool mean = options_.reduction == Reduction::kMean, none = options_.reduction == Reduction::kNone;
+    const bool reduced = out && !none;
+    if (!reduced && !total_weight) return;
+    WeightSums sums{1, 1, 1};
+    if (mean || total_weight) sums = Denominators(scratch, weight, threads);
+    if (total_weight) {
+      const double total = none ? 0.0 : sums.D;
+      StorePositions(*total_weight, Positions{}, 0, 1, &total);
+    }
+    if (!reduced) return;
+    double loss = 0, z_loss = 0;
+    for (std::int64_t b = 0; b < sum_blocks(); ++b) {
+      const auto [l, q] = block_loss(b);
+      loss += l, z_loss += q;
+    }
+    const WeightSums divisors = Divisors(sums);
+    loss /= divisors.D;
+    if (options_.z_loss > 0) loss += z_loss / divisors.D_z;
+    if (mean && options_.zero_if_empty && sums.counted == 0) loss = 0;
+    StorePositions(*out, Positions{}, 0, 1, &loss);
+  }
+  // The same from terms that lie side by side. Terms of z_loss may be null.
+  void StoreReduced(Scratch scratch, const float* weight, int threads, const std::optional<TensorView>& out,
+                    const std::optional<TensorView>& total_weight, const float* terms, const float* z_terms) const {
+    StoreReduced(scratch, weight, threads, out, total_weight, [&](std::int64_t b) {
+      const std::int64_t begin = b * kSumBlock, count = std::min(kSumBlock, N - begin);
+      return BlockLoss{kernels.block_sum(terms + begin, count),
+                       z_terms == nullptr ? 0 : kernels.block_sum(z_terms + begin, count)};
+    });
   }
 
   const CrossEntropyKernels& kernels;

@@ -8,14 +8,25 @@
 #include "core/isa.h"
 #include "core/plan_body.h"
 #include "onehot/linear_cross_entropy.h"
+#include "onehot/linear_cross_entropy_shards.h"
+#include "ops/linear_cross_entropy.h"
 
 namespace onehot::cpu {
+
+// f64, and what f32 cannot hold, are left to the definition.
+std::string_view RefuseFusedLayer(const LinearLayerArguments& op, std::int64_t num_classes);
 
 std::string_view RefuseFused(const LinearCrossEntropy& op);
 std::unique_ptr<PlanBody> PlanFused(const LinearCrossEntropy& op, Isa isa);
 
 std::string_view RefuseFusedBackward(const LinearCrossEntropyBackward& op);
 std::unique_ptr<PlanBody> PlanFusedBackward(const LinearCrossEntropyBackward& op, Isa isa);
+
+std::string_view RefuseFusedStatistics(const LinearCrossEntropyStatistics& op);
+std::unique_ptr<PlanBody> PlanFusedStatistics(const LinearCrossEntropyStatistics& op, Isa isa);
+
+std::string_view RefuseStatisticsLoss(const LinearCrossEntropyLoss& op);
+std::unique_ptr<PlanBody> PlanStatisticsLoss(const LinearCrossEntropyLoss& op, Isa isa);
 
 }  // namespace onehot::cpu
 

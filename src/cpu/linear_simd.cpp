@@ -179,8 +179,53 @@ void Fold(std::int64_t count, const float* block_max, const float* block_sum, co
   }
 }
 
+// As in the gradient of a softmax: p - 1 first, terms in the order of the formula.
+void ProbabilityGradient(float* g, std::int64_t rows, std::int64_t g_row, std::int64_t columns,
+                         const std::uint32_t* classes, const float* alpha, const float* beta, const float* gamma,
+                         const float* weight) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* const row = g + i * g_row;
+    if (static_cast<std::int64_t>(classes[i]) < columns) row[classes[i]] -= 1;
+    const float hit = beta == nullptr ? 0 : beta[i];
+    ForColumns<float>(columns, [&](auto d, std::int64_t v) HWY_ATTR {
+      const auto p = hn::LoadU(d, row + v);
+      auto du = hn::Mul(hn::Set(d, alpha[i]), p);
+      if (beta != nullptr) du = hn::Add(du, hn::Mul(hn::Set(d, hit), p));
+      if (gamma != nullptr) {
+        const auto w = weight == nullptr ? hn::Set(d, 1.0f) : hn::LoadU(d, weight + v);
+        du = hn::Sub(du, hn::Mul(hn::Set(d, gamma[i]), w));
+      }
+      hn::StoreU(du, d, row + v);
+    });
+    // The terms of beta are of p itself.
+    if (beta != nullptr && static_cast<std::int64_t>(classes[i]) < columns) row[classes[i]] += hit;
+  }
+}
+
+// NaN is not smaller.
+bool AllBelow(const float* c, std::int64_t rows, std::int64_t c_row, std::int64_t columns, float bound) {
+  bool below = true;
+  for (std::int64_t i = 0; below && i < rows; ++i)
+    ForColumns<float>(columns, [&](auto d, std::int64_t j) HWY_ATTR {
+      below = below && hn::AllTrue(d, hn::Lt(hn::Abs(hn::LoadU(d, c + i * c_row + j)), hn::Set(d, bound)));
+    });
+  return below;
+}
+
+void ZeroBelow(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t columns, float bound, std::uint8_t* left,
+               std::int64_t left_row) {
+  for (std::int64_t i = 0; i < rows; i += kTileRows, left += left_row)
+    for (std::int64_t j = 0; j < columns; j += kTileColumns) {
+      float* const tile = c + i * c_row + j;
+      const std::int64_t height = std::min(kTileRows, rows - i), width = std::min(kTileColumns, columns - j);
+      const bool below = AllBelow(tile, height, c_row, width, bound);
+      left[j / kTileColumns] = below ? 0 : 1;
+      for (std::int64_t r = 0; below && r < height; ++r) std::fill_n(tile + r * c_row, width, 0.0f);
+    }
+}
+
 LinearKernels LinearTable() {
-  return {Multiply, Pack, PackTransposed, BiasAndScale, AddRows, Store, Fold};
+  return {Multiply, Pack, PackTransposed, BiasAndScale, AddRows, Store, ProbabilityGradient, ZeroBelow, Fold};
 }
 
 }  // namespace onehot::cpu::HWY_NAMESPACE

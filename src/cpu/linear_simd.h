@@ -70,6 +70,15 @@ struct LinearKernels {
   void (*add_rows)(const float* c, std::int64_t rows, std::int64_t c_row, float* sum);
   // Rounds from[i * from_row + j] into a matrix.
   void (*store)(const float* from, std::int64_t from_row, const OutputPart& to);
+  // p = g[i * g_row + v] of `rows` tokens becomes alpha_i (p - [v = class_i]) + beta_i p - gamma_i weight_v, v < columns.
+  // beta, gamma and weight may be null: 0, 0 and 1.
+  void (*probability_gradient)(float* g, std::int64_t rows, std::int64_t g_row, std::int64_t columns,
+                               const std::uint32_t* classes, const float* alpha, const float* beta, const float* gamma,
+                               const float* weight);
+  // Tiles of kTileRows x kTileColumns of c whose elements are all smaller than `bound` in magnitude become 0. left[i] of
+  // tile row r is left + r * left_row: for each tile of the row, whether it stayed.
+  void (*zero_below)(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t columns, float bound,
+                     std::uint8_t* left, std::int64_t left_row);
   // Statistics of a block of classes (cpu/softmax_simd.h) folded into those of the blocks before it; moments may be null.
   void (*fold)(std::int64_t count, const float* block_max, const float* block_sum, const float* block_moment,
                float* max, float* sum, float* moment);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "ops/linear_cross_entropy.h"
+#include "ops/losses.h"
+
 namespace onehot {
 namespace {
 
@@ -47,19 +50,29 @@ std::int64_t BytesOut(const Op& op) {
 }
 
 // What a linear layer's operators have in common.
-template <class Op>
-void NoteIfMissingAny(PlanBody& plan, const Op& op) {
+void NoteIfMissing(PlanBody& plan, const LinearLayerArguments& op) {
   NoteIfMissing(plan, "input", op.input);
   NoteIfMissing(plan, "weight", op.weight);
   NoteIfMissing(plan, "target", op.target);
   NoteIfMissing(plan, "bias", op.options.bias);
+  NoteIfMissing(plan, op.options.loss, kClassWeight);
+}
+
+std::int64_t BytesOfLayer(const LinearLayerArguments& op) {
+  return Bytes(op.input) + Bytes(op.weight) + Bytes(op.target) + Bytes(op.options.bias) +
+         Bytes(op.options.loss.weight) + Bytes(op.options.loss.token_weight);
+}
+
+// And those of them that have gradients.
+template <class Op>
+void NoteIfMissingAny(PlanBody& plan, const Op& op) {
+  NoteIfMissing(plan, ArgumentsOf(op));
   NoteIfMissing(plan, "upstream.loss", op.upstream.loss);
   NoteIfMissing(plan, "upstream.log_probability", op.upstream.log_probability);
   NoteIfMissing(plan, "upstream.entropy", op.upstream.entropy);
   NoteIfMissing(plan, "grad.input", op.grad.input);
   NoteIfMissing(plan, "grad.weight", op.grad.weight);
   NoteIfMissing(plan, "grad.bias", op.grad.bias);
-  NoteIfMissing(plan, op.options.loss, "class weight");
 }
 
 template <class Op>
@@ -70,9 +83,8 @@ std::int64_t BytesOfGradients(const Op& op) {
 template <class Op>
 std::int64_t BytesIn(const Op& op) {
   const std::int64_t old = op.grad.accumulate ? BytesOfGradients(op) : 0;
-  return Bytes(op.input) + Bytes(op.weight) + Bytes(op.target) + Bytes(op.options.bias) + Bytes(op.upstream.loss) +
-         Bytes(op.upstream.log_probability) + Bytes(op.upstream.entropy) + Bytes(op.options.loss.weight) +
-         Bytes(op.options.loss.token_weight) + old;
+  return BytesOfLayer(ArgumentsOf(op)) + Bytes(op.upstream.loss) + Bytes(op.upstream.log_probability) +
+         Bytes(op.upstream.entropy) + old;
 }
 
 }  // namespace
@@ -158,7 +170,49 @@ void Annotate(const LinearCrossEntropy& op, PlanBody& plan) {
 void Annotate(const LinearCrossEntropyBackward& op, PlanBody& plan) {
   NoteIfMissingAny(plan, op);
   NoteIfMissing(plan, "lse", op.lse);
-  plan.SetTraffic(BytesIn(op) + Bytes(op.lse), BytesOfGradients(op));
+  NoteIfMissing(plan, "max", op.max);
+  NoteIfMissing(plan, "sum_exp", op.sum_exp);
+  NoteIfMissing(plan, "entropy", op.entropy);
+  NoteIfMissing(plan, "probability", op.probability);
+  plan.SetTraffic(
+      BytesIn(op) + Bytes(op.lse) + Bytes(op.max) + Bytes(op.sum_exp) + Bytes(op.entropy) + Bytes(op.probability),
+      BytesOfGradients(op));
+}
+
+void Annotate(const LinearCrossEntropyStatistics& op, PlanBody& plan) {
+  NoteIfMissing(plan, ArgumentsOf(op));
+  std::int64_t written = 0;
+  const Named outputs[] = {{"max", op.max},
+                           {"sum_exp", op.sum_exp},
+                           {"target_logit", op.target_logit},
+                           {"smoothing", op.smoothing},
+                           {"moment", op.moment},
+                           {"argmax", op.argmax},
+                           {"logits", op.logits}};
+  for (const auto& [name, tensor] : outputs) NoteIfMissing(plan, name, tensor), written += Bytes(tensor);
+  plan.SetTraffic(BytesOfLayer(ArgumentsOf(op)), written);
+}
+
+void Annotate(const LinearCrossEntropyLoss& op, PlanBody& plan) {
+  NoteIfMissing(plan, "max", op.max);
+  NoteIfMissing(plan, "sum_exp", op.sum_exp);
+  std::int64_t read = Bytes(op.max) + Bytes(op.sum_exp) + Bytes(op.options.weight) + Bytes(op.options.token_weight),
+               written = 0;
+  const NamedInput inputs[] = {{"target_logit", op.target_logit},
+                               {"smoothing", op.smoothing},
+                               {"moment", op.moment},
+                               {"target", op.target},
+                               {"logits", op.logits}};
+  for (const auto& [name, tensor] : inputs) NoteIfMissing(plan, name, tensor), read += Bytes(tensor);
+  const Named outputs[] = {{"loss", op.loss},
+                           {"lse", op.lse},
+                           {"log_probability", op.log_probability},
+                           {"entropy", op.entropy},
+                           {"total_weight", op.total_weight},
+                           {"probability", op.probability}};
+  for (const auto& [name, tensor] : outputs) NoteIfMissing(plan, name, tensor), written += Bytes(tensor);
+  NoteIfMissing(plan, op.options, kClassWeight);
+  plan.SetTraffic(read, written);
 }
 
 }  // namespace onehot

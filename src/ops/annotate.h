@@ -7,6 +7,7 @@
 #include "onehot/cross_entropy.h"
 #include "onehot/embedding.h"
 #include "onehot/linear_cross_entropy.h"
+#include "onehot/linear_cross_entropy_shards.h"
 #include "onehot/nll_loss.h"
 
 namespace onehot {
@@ -19,6 +20,8 @@ void Annotate(const CrossEntropy& op, PlanBody& plan);
 void Annotate(const CrossEntropyBackward& op, PlanBody& plan);
 void Annotate(const LinearCrossEntropy& op, PlanBody& plan);
 void Annotate(const LinearCrossEntropyBackward& op, PlanBody& plan);
+void Annotate(const LinearCrossEntropyStatistics& op, PlanBody& plan);
+void Annotate(const LinearCrossEntropyLoss& op, PlanBody& plan);
 
 }  // namespace onehot
 

@@ -58,11 +58,23 @@ Status CheckPerClass(std::string_view argument, const TensorLayout& tensor, std:
                                                     argument, C, Describe(tensor)));
 }
 
-Status CheckPerPosition(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target) {
+Status CheckPerPosition(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
+                        std::string_view target_name) {
   if (Status bad = CheckLayout(argument, tensor); !bad.ok()) return bad;
   if (SameShape(tensor, target)) return Status::Ok();
-  return Status::Error(Code::kBadShape, fmt::format("{}: shape must be that of target, {}, is {}", argument,
+  return Status::Error(Code::kBadShape, fmt::format("{}: shape must be that of {}, {}, is {}", argument, target_name,
                                                     Describe(target), Describe(tensor)));
+}
+
+Status CheckPerClassOfPositions(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
+                                std::int64_t C, std::string_view target_name) {
+  if (Status bad = CheckLayout(argument, tensor); !bad.ok()) return bad;
+  if (tensor.rank == target.rank + 1 && SameShape(WithoutAxis(tensor, tensor.rank - 1), target) &&
+      (C < 0 || tensor.dim(-1) == C))
+    return Status::Ok();
+  return Status::Error(Code::kBadShape, fmt::format("{}: shape must be that of {}, {}, and an axis of {}classes, is {}",
+                                                    argument, target_name, Describe(target),
+                                                    C < 0 ? "" : fmt::format("{} ", C), Describe(tensor)));
 }
 
 Status CheckOneElement(std::string_view argument, const TensorLayout& tensor) {
@@ -91,8 +103,9 @@ Status CheckWeightShapes(const std::optional<ConstTensorView>& weight,
   return Status::Ok();
 }
 
-Status CheckLossOptions(const CrossEntropyOptions& options, DType input, std::string_view weight_name) {
-  if (Status bad = CheckWeightDTypes(options.weight, options.token_weight, "input", input, weight_name); !bad.ok())
+Status CheckLossOptions(const CrossEntropyOptions& options, DType input, std::string_view weight_name,
+                        std::string_view input_name) {
+  if (Status bad = CheckWeightDTypes(options.weight, options.token_weight, input_name, input, weight_name); !bad.ok())
     return bad;
   if (options.denominator)
     if (Status bad = CheckDenominatorDType(options.denominator->dtype); !bad.ok()) return bad;
@@ -134,8 +147,8 @@ Status CheckUpstreamDType(std::string_view argument, DType dtype, DType input) {
 }
 
 Status CheckReduced(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
-                    Reduction reduction) {
-  if (reduction == Reduction::kNone) return CheckPerPosition(argument, tensor, target);
+                    Reduction reduction, std::string_view target_name) {
+  if (reduction == Reduction::kNone) return CheckPerPosition(argument, tensor, target, target_name);
   return CheckOneElement(argument, tensor);
 }
 

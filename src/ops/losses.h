@@ -42,8 +42,12 @@ Status CheckClassAxis(std::string_view argument, const TensorLayout& classes, in
 
 // Layout and shape, [C], that of target, or one element of any rank.
 Status CheckPerClass(std::string_view argument, const TensorLayout& tensor, std::int64_t C);
-Status CheckPerPosition(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target);
+Status CheckPerPosition(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
+                        std::string_view target_name = "target");
 Status CheckOneElement(std::string_view argument, const TensorLayout& tensor);
+// The shape of target and an axis of classes, C of them unless it is negative.
+Status CheckPerClassOfPositions(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
+                                std::int64_t C, std::string_view target_name = "target");
 
 // The optional weights of classes and of positions that losses take. Those of classes have a name of their own where
 // there is another weight.
@@ -55,7 +59,8 @@ Status CheckWeightShapes(const std::optional<ConstTensorView>& weight,
                          std::string_view weight_name = "weight");
 
 // What cross entropy takes besides tensors of its own: dtypes and attributes first, shapes when those of input are known.
-Status CheckLossOptions(const CrossEntropyOptions& options, DType input, std::string_view weight_name = "weight");
+Status CheckLossOptions(const CrossEntropyOptions& options, DType input, std::string_view weight_name = "weight",
+                        std::string_view input_name = "input");
 Status CheckLossOptionShapes(const CrossEntropyOptions& options, const TensorLayout& target, std::int64_t C,
                              std::string_view weight_name = "weight");
 
@@ -68,7 +73,7 @@ Status CheckUpstreamDType(std::string_view argument, DType dtype, DType input);
 
 // What depends on the reduction: one for each position, or one element.
 Status CheckReduced(std::string_view argument, const TensorLayout& tensor, const TensorLayout& target,
-                    Reduction reduction);
+                    Reduction reduction, std::string_view target_name = "target");
 
 Status CheckReduction(Reduction reduction);
 

@@ -90,7 +90,7 @@ class CrossEntropyBackwardPlan final : public PlanBody {
                               .a_z = g / denominators.D_z,
                               .r = upstream_log_probability.given() ? upstream_log_probability[i] : 0,
                               .h = upstream_entropy.given() ? upstream_entropy[i] : 0};
-      GradientOf(classes, y, options, weight, all_weights, upstream,
+      GradientOf(classes, 0, classes.C(), y, options, weight, all_weights, upstream,
                  [&](std::int64_t v, double d) { row[static_cast<std::size_t>(v)] = d; });
       // Last, since out may be input.
       for (std::int64_t v = 0; v < C; ++v) store(v, row[static_cast<std::size_t>(v)]);

@@ -20,6 +20,7 @@ class Classes {
   Classes(const ConstTensorView& input, int axis, double softcap)
       : input_(input), C_(input.dim(axis)), step_(input.stride(axis)), softcap_(softcap) {}
 
+  // Takes the classes at this offset, and what all of them come to from themselves ...
   void MoveTo(std::int64_t offset) {
     offset_ = offset;
     max_ = -kInfinity, argmax_ = 0;
@@ -29,7 +30,11 @@ class Classes {
     }
     double sum = 0;
     for (std::int64_t v = 0; v < C_ && max_ != -kInfinity; ++v) sum += std::exp(Z(v) - max_);
-    log_sum_ = std::log(sum);
+    sum_ = sum, log_sum_ = std::log(sum);
+  }
+  // ... or, where they are only some of the vocabulary, from the caller.
+  void Given(double max, double log_sum, std::optional<double> entropy) {
+    max_ = max, log_sum_ = log_sum, entropy_ = entropy;
   }
 
   double Z(std::int64_t v) const {
@@ -40,9 +45,12 @@ class Classes {
   double Distance(std::int64_t v) const { return log_sum_ + (max_ - Z(v)); }
   double P(std::int64_t v) const { return std::exp(-Distance(v)); }
   double lse() const { return log_sum_ + max_; }
+  double max() const { return max_; }
+  double sum_exp() const { return sum_; }
   std::int64_t argmax() const { return argmax_; }
   std::int64_t C() const { return C_; }
   double Entropy() const {
+    if (entropy_) return *entropy_;
     double entropy = 0;
     for (std::int64_t v = 0; v < C_; ++v) {
       const double p = P(v);
@@ -62,7 +70,26 @@ class Classes {
   const std::int64_t C_, step_;
   const double softcap_;
   std::int64_t offset_ = 0, argmax_ = 0;
-  double max_ = 0, log_sum_ = 0;
+  double max_ = 0, sum_ = 0, log_sum_ = 0;
+  std::optional<double> entropy_;
+};
+
+// The same where probabilities are all that is known.
+class Probabilities {
+ public:
+  Probabilities(const ConstTensorView& tensor, std::int64_t offset) : tensor_(tensor), offset_(offset) {}
+
+  double P(std::int64_t v) const { return Load(tensor_, offset_ + v * tensor_.stride(-1)); }
+  std::int64_t C() const { return tensor_.dim(-1); }
+  double Slope(std::int64_t) const { return 1; }
+  // Not asked for: ops refuses the options that need them.
+  double lse() const { return 0; }
+  double Distance(std::int64_t) const { return 0; }
+  double Entropy() const { return 0; }
+
+ private:
+  const ConstTensorView& tensor_;
+  const std::int64_t offset_;
 };
 
 struct Denominators {
@@ -156,18 +183,20 @@ struct Upstream {
   double a, a_z, r, h;
 };
 
-// Calls store(v, d) with the gradient of each logit before the softcap.
-template <class F>
-void GradientOf(const Classes& classes, std::int64_t y, const CrossEntropyOptions& options, const Factor& weight,
-                double all_weights, const Upstream& upstream, F&& store) {
-  const double eps = options.label_smoothing, smooth = eps / static_cast<double>(classes.C());
+// Calls store(v, d) with the gradient of each logit before the softcap. Classes is one of the above; its class 0 is
+// `first` of num_classes, of which y and weight speak.
+template <class Classes, class F>
+void GradientOf(const Classes& classes, std::int64_t first, std::int64_t num_classes, std::int64_t y,
+                const CrossEntropyOptions& options, const Factor& weight, double all_weights, const Upstream& upstream,
+                F&& store) {
+  const double eps = options.label_smoothing, smooth = eps / static_cast<double>(num_classes);
   const double entropy = upstream.entropy ? classes.Entropy() : 0;
   for (std::int64_t v = 0; v < classes.C(); ++v) {
-    const double p = classes.P(v), hit = v == y ? 1 : 0;
+    const double p = classes.P(v), hit = first + v == y ? 1 : 0;
     double d = 0;
     if (upstream.loss) {
       d = upstream.a * ((1 - eps) * weight[y] * (p - hit));
-      if (eps > 0) d += upstream.a * smooth * (all_weights * p - weight[v]);
+      if (eps > 0) d += upstream.a * smooth * (all_weights * p - weight[first + v]);
       if (options.z_loss > 0) d += 2 * upstream.a_z * options.z_loss * classes.lse() * p;
     }
     if (upstream.log_probability) d += upstream.r * (hit - p);

@@ -37,7 +37,9 @@ std::vector<OperatorInfo> Operators() {
           {"cross_entropy", select::ImplementationNames<CrossEntropy>()},
           {"cross_entropy_backward", select::ImplementationNames<CrossEntropyBackward>()},
           {"linear_cross_entropy", select::ImplementationNames<LinearCrossEntropy>()},
-          {"linear_cross_entropy_backward", select::ImplementationNames<LinearCrossEntropyBackward>()}};
+          {"linear_cross_entropy_backward", select::ImplementationNames<LinearCrossEntropyBackward>()},
+          {"linear_cross_entropy_statistics", select::ImplementationNames<LinearCrossEntropyStatistics>()},
+          {"linear_cross_entropy_loss", select::ImplementationNames<LinearCrossEntropyLoss>()}};
 }
 
 std::vector<std::string_view> InstructionSets() {

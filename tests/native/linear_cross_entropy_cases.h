@@ -65,6 +65,11 @@ inline constexpr const char* kLinearOutputs[] = {"loss",        "lse",      "tar
                                                  "grad.weight", "grad.bias"};
 inline constexpr std::size_t kLinearResults = 7;  // of them, before the gradients
 
+// Levels of some options. AllPairs gives rows of them that have every pair of levels of every two options, where option o
+// has counts[o] levels.
+using Levels = std::vector<std::size_t>;
+std::vector<Levels> AllPairs(const Levels& counts);
+
 // The same values in that layout.
 Tensor Relaid(const Tensor& tensor, const Dims& strides);
 

@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,8 +39,7 @@ enum Option : std::size_t {
   kShape,
   kOptions,
 };
-constexpr std::size_t kLevels[kOptions] = {4, 5, 3, 2, 2, 2, 2, 3, 2, 2, 3, 4, 3, 2, 7, 2, 2, 3, 3};
-using Levels = std::vector<std::size_t>;  // of each option
+const Levels kLevels = {4, 5, 3, 2, 2, 2, 2, 3, 2, 2, 3, 4, 3, 2, 7, 2, 2, 3, 3};
 
 LinearCrossEntropyCase CaseOf(const Levels& levels) {
   constexpr std::int64_t kIgnored[] = {kDefaultIgnoreIndex, 0, 7, -1};  // two of them inside [0, V)
@@ -77,44 +74,8 @@ LinearCrossEntropyCase CaseOf(const Levels& levels) {
   return c;
 }
 
-using Pair = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;  // an option and its level, and another
-
-// Rows that have every pair of levels of every two options: greedily, the best of some random rows that start from a
-// pair that is missing.
-std::vector<Levels> AllPairs() {
-  std::set<Pair> missing;
-  for (std::size_t a = 0; a < kOptions; ++a)
-    for (std::size_t b = a + 1; b < kOptions; ++b)
-      for (std::size_t j = 0; j < kLevels[a]; ++j)
-        for (std::size_t k = 0; k < kLevels[b]; ++k) missing.emplace(a, j, b, k);
-  const auto gain = [&](const Levels& row) {
-    std::vector<Pair> found;
-    for (std::size_t a = 0; a < kOptions; ++a)
-      for (std::size_t b = a + 1; b < kOptions; ++b)
-        if (const Pair pair{a, row[a], b, row[b]}; missing.count(pair) != 0) found.push_back(pair);
-    return found;
-  };
-  Random random(1);
-  std::vector<Levels> rows;
-  while (!missing.empty()) {
-    const auto [a, j, b, k] = *missing.begin();
-    Levels best;
-    std::vector<Pair> most;
-    for (int candidate = 0; candidate < 30; ++candidate) {
-      Levels row(kOptions);
-      for (std::size_t o = 0; o < kOptions; ++o)
-        row[o] = static_cast<std::size_t>(random.Below(static_cast<std::int64_t>(kLevels[o])));
-      row[a] = j, row[b] = k;
-      if (std::vector<Pair> found = gain(row); found.size() > most.size()) best = row, most = std::move(found);
-    }
-    for (const Pair& pair : most) missing.erase(pair);
-    rows.push_back(best);
-  }
-  return rows;
-}
-
 TEST(LinearCrossEntropyOptions, AllPairs) {
-  const std::vector<Levels> rows = AllPairs();
+  const std::vector<Levels> rows = AllPairs(kLevels);
   EXPECT_GE(rows.size(), 35u);   // five dtypes of target with seven of upstream
   EXPECT_LE(rows.size(), 120u);  // or the search has gone astray
   std::uint64_t seed = 1;

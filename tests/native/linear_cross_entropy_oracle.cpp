@@ -2,55 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
+
+#include "tests/native/linear_cross_entropy_oracle_parts.h"
 
 namespace onehot::test {
 namespace {
 
-using Real = long double;
-using Reals = std::vector<Real>;
-
-constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
-constexpr Real kNaN = std::numeric_limits<Real>::quiet_NaN();
-
-// In units of u. exp, log and tanh: 4 units in the last place.
-constexpr Real kFunction = 8;
-// u / c, the product with c, and c itself are rounded; to spare as in cross_entropy_oracle.cpp.
-constexpr Real kCapped = kFunction + 6;
-// A block of 1024 classes: 64 additions in a lane, 4 when lanes are folded.
-constexpr Real kBlock = 64 + 4;
-// Rescaling a block: a function, a product, a sum.
-constexpr Real kFold = kFunction + 2;
-// Factors of a term: a product each, and the rounding of eps, zeta, 1 - eps, C and D to f32.
-constexpr Real kFactors = 12;
-// Beside the chain of a product: alpha is rounded, alpha times something is, and so is one more sum or the result.
-constexpr Real kProduct = 3;
-// What is lost below the smallest normal numbers of f32, for each term; a probability there may count as 0.
-constexpr Real kVanishing = 0x1p-126L;
-
-Reals Elements(const ConstTensorView& tensor) {
-  Reals elements;
-  elements.reserve(static_cast<std::size_t>(tensor.numel()));
-  for (std::int64_t i = 0; i < tensor.numel(); ++i)
-    elements.push_back(ValueAt(tensor, tensor.data, OffsetOf(tensor, i)));
-  return elements;
-}
-
-Reals ElementsOr(const std::optional<ConstTensorView>& tensor, std::int64_t count, Real otherwise) {
-  return tensor ? Elements(*tensor) : Reals(static_cast<std::size_t>(count), otherwise);
-}
-
-std::vector<std::int64_t> TargetsOf(const ConstTensorView& target) {
-  std::vector<std::int64_t> targets;
-  for (std::int64_t i = 0; i < target.numel(); ++i) {
-    const std::int64_t offset = OffsetOf(target, i);
-    // Not by way of a double, which ends at 2^53.
-    targets.push_back(target.dtype == DType::kI64 ? static_cast<const std::int64_t*>(target.data)[offset]
-                                                  : static_cast<std::int64_t>(ValueAt(target, target.data, offset)));
-  }
-  return targets;
-}
+using namespace linear;  // NOLINT: the other half of this file
 
 // The problem as plain numbers.
 struct Numbers {
@@ -88,7 +47,9 @@ struct Numbers {
   std::size_t N, H, V;
   Reals x, W, bias, w, t;
   std::vector<std::int64_t> y;
-  Real alpha, eps, zeta, cap;
+  double alpha;
+  Real eps, zeta;
+  double cap;
   bool none, mean;
   Real blocks;
   std::int64_t live = 0;
@@ -102,37 +63,15 @@ struct Position {
   Argmax argmax;
 
   Position(const Numbers& n, std::size_t i) {
-    for (Reals* each : {&z, &e_z, &distance, &e_distance, &p, &e_p}) each->assign(n.V, 0);
-    Logits(n, i);
+    for (Reals* each : {&distance, &e_distance, &p, &e_p}) each->assign(n.V, 0);
+    const Logits logits = DefineLogits(n.x.data() + i * n.H, n.W, n.bias, n.alpha, n.cap);
+    z = logits.z, e_z = logits.e_z;
+    argmax = DefineArgmax(logits);
+    max = n.V == 0 ? -kInfinity : z[static_cast<std::size_t>(argmax.index)];
     Softmax(n);
   }
 
  private:
-  void Logits(const Numbers& n, std::size_t i) {
-    const Real terms = static_cast<Real>(n.H) + kProduct;
-    for (std::size_t v = 0; v < n.V; ++v) {
-      Real sum = n.bias[v], size = std::isfinite(sum) ? std::abs(sum) : 0;
-      for (std::size_t h = 0; h < n.H; ++h) {
-        const Real product = n.x[i * n.H + h] * n.W[v * n.H + h];
-        sum += product, size += std::abs(product);
-      }
-      const Real u = n.alpha * sum;
-      const bool masked = u == -kInfinity;
-      z[v] = n.cap > 0 && !masked ? n.cap * std::tanh(u / n.cap) : u;
-      if (!masked) e_z[v] = terms * std::abs(n.alpha) * size + (n.cap > 0 ? kCapped * std::abs(z[v]) : 0);
-    }
-    max = -kInfinity, argmax.index = 0;
-    for (std::size_t v = 0; v < n.V && !std::isnan(max); ++v)
-      if (z[v] > max || std::isnan(z[v])) max = z[v], argmax.index = static_cast<std::int64_t>(v);
-    const auto best = static_cast<std::size_t>(argmax.index);
-    for (std::size_t v = 0; v < n.V; ++v) {
-      const Real error = e_z[v] + e_z[best];
-      // A gap of 0 is a tie, which goes to the lowest index unless rounding may break it.
-      if (error > 0 && (max - z[v]) / error < 0x1p-22L)
-        argmax.rivals.push_back({static_cast<std::int64_t>(v), (max - z[v]) / error});
-    }
-  }
-
   void Softmax(const Numbers& n) {
     const auto best = static_cast<std::size_t>(argmax.index);
     const bool nothing = max == -kInfinity;  // every class is masked
@@ -195,12 +134,6 @@ struct Terms {
     e_q = n.zeta * (2 * std::abs(at.lse) * at.e_lse + kFactors * at.lse * at.lse);
   }
 };
-
-// Of sums in f64 over N positions, as a share of the sum of magnitudes: 4096 / 16 additions in a lane, 4 when lanes are
-// folded, one for each block and the term's own.
-Real SumError(std::size_t N) {
-  return (4096.0L / 16 + 5 + std::ceil(static_cast<Real>(N) / 4096)) * 0x1p-53L;
-}
 
 void DefineLoss(const LinearCrossEntropy& op, const Numbers& n, const std::vector<std::optional<Position>>& positions,
                 LinearCrossEntropyDefinition& want) {

@@ -35,7 +35,7 @@ TEST(Select, TheListsEndWithRefAndNamesAreUnique) {
     EXPECT_EQ(std::set<std::string_view>(info.implementations.begin(), info.implementations.end()).size(),
               info.implementations.size());
   }
-  ASSERT_EQ(Operators().size(), 8u);
+  ASSERT_EQ(Operators().size(), 10u);
   EXPECT_EQ(Operators()[0].name, "embedding");
   EXPECT_THAT(Operators()[0].implementations, ElementsAre("cpu:gather", "ref"));
   EXPECT_EQ(Operators()[1].name, "embedding_backward");
@@ -52,6 +52,10 @@ TEST(Select, TheListsEndWithRefAndNamesAreUnique) {
   EXPECT_THAT(Operators()[6].implementations, ElementsAre("cpu:fused", "ref"));
   EXPECT_EQ(Operators()[7].name, "linear_cross_entropy_backward");
   EXPECT_THAT(Operators()[7].implementations, ElementsAre("cpu:fused", "ref"));
+  EXPECT_EQ(Operators()[8].name, "linear_cross_entropy_statistics");
+  EXPECT_THAT(Operators()[8].implementations, ElementsAre("cpu:fused", "ref"));
+  EXPECT_EQ(Operators()[9].name, "linear_cross_entropy_loss");
+  EXPECT_THAT(Operators()[9].implementations, ElementsAre("cpu:statistics", "ref"));
 }
 
 TEST(Select, InstructionSetsAreNamedOnce) {

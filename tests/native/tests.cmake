@@ -22,13 +22,27 @@ onehot_test(native LIBS onehot_objects SOURCES
   native/embedding_test.cpp
   native/errors_test.cpp
   native/layout_test.cpp
+  native/linear_bf16_packing_test.cpp
+  native/linear_bf16_test.cpp
   native/linear_cross_entropy_cases.cpp
   native/linear_cross_entropy_errors_test.cpp
   native/linear_cross_entropy_options_test.cpp
   native/linear_cross_entropy_oracle.cpp
+  native/linear_cross_entropy_oracle_parts.cpp
   native/linear_cross_entropy_oracle_test.cpp
   native/linear_cross_entropy_properties_test.cpp
   native/linear_cross_entropy_run_test.cpp
+  native/linear_cross_entropy_shards_backward_test.cpp
+  native/linear_cross_entropy_shards_bad_data_test.cpp
+  native/linear_cross_entropy_shards_cases.cpp
+  native/linear_cross_entropy_shards_errors_test.cpp
+  native/linear_cross_entropy_shards_gradient_oracle.cpp
+  native/linear_cross_entropy_shards_loss_test.cpp
+  native/linear_cross_entropy_shards_oracle.cpp
+  native/linear_cross_entropy_shards_statistics_test.cpp
+  native/linear_cross_entropy_shards_test.cpp
+  native/linear_cross_entropy_shards_workspace_test.cpp
+  native/linear_cross_entropy_skip_test.cpp
   native/linear_cross_entropy_test.cpp
   native/loss_extremes_test.cpp
   native/losses.cpp
