@@ -99,12 +99,12 @@ TensorView Argument::view() const {
 }
 
 Status Executor::Bind() {
-  Result<Plan> plan = MakePlan(product_);
+  Result<LaunchPlan> plan = MakePlan(product_);
   if (!plan.ok()) return plan.status();
   for (const Argument& argument : arguments())
     if (argument.given)
       if (Status bad = CheckExtent(argument); !bad.ok()) return bad;
-  if (!plan_) workspace_bytes_ = plan->scratch_bytes();
+  if (!plan_) workspace_bytes_ = plan->workspace_bytes();
   plan_.emplace(std::move(plan).value());
   bound_ = true;
   return Status::Ok();
@@ -120,10 +120,7 @@ struct ExecutorAccess {
     if (!executor.bound_)
       if (Status bad = executor.Bind(); !bad.ok()) return Refuse(bad);
     if (Status bad = CheckMemory(executor.arguments()); !bad.ok()) return Refuse(bad);
-    const Plan& plan = *executor.plan_;
-    // The size that phase 1 said is a promise. Should another address need more, the plan brings its own.
-    Status status =
-        plan.scratch_bytes() <= executor.workspace_bytes_ ? plan.Run(workspace, workspace_size) : plan.Run();
+    const Status status = executor.plan_->Run(workspace, executor.workspace_bytes_);
     const bool refused = status.code() == Code::kNullArgument || status.code() == Code::kBadArgument;
     if (!refused && !executor.repeatable_) {
       executor.spent_ = true;

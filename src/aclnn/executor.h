@@ -13,8 +13,8 @@
 
 #include "aclnn/acl_meta.h"
 #include "aclnn/handle_table.h"
+#include "aclnn/launch_plan.h"
 #include "aclnn/product.h"
-#include "onehot/plan.h"
 #include "onehot/status.h"
 #include "onehot/tensor.h"
 
@@ -69,7 +69,7 @@ class Executor {
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 
  protected:
-  virtual Result<Plan> MakePlan(Product product) = 0;
+  virtual Result<LaunchPlan> MakePlan(Product product) = 0;
 
  private:
   friend struct ExecutorAccess;  // the functions that clients call, in executor.cpp
@@ -78,14 +78,15 @@ class Executor {
   const Product product_;
 
   std::mutex mutex_;  // guards all below, and the addresses of the arguments, once the handle is out
-  std::optional<Plan> plan_;
+  std::optional<LaunchPlan> plan_;
   std::size_t workspace_bytes_ = 0;
   bool bound_ = false;  // false: an address changed since the plan was made
   bool repeatable_ = false;
   bool spent_ = false;
 };
 
-// An executor with its arguments and its way to a plan, `make_plan(span of arguments, product)`, in one allocation.
+// An executor with its arguments and its way to a plan, `make_plan(span of arguments, product)`, in one allocation. The
+// plan may keep the span.
 template <class MakePlanFunction, std::size_t kArguments>
 class ExecutorOf final : public Executor {
  public:
@@ -94,8 +95,10 @@ class ExecutorOf final : public Executor {
   std::span<Argument> arguments() override { return arguments_; }
 
  private:
-  Result<Plan> MakePlan(Product product) override {
-    return make_plan_(std::span<const Argument, kArguments>(arguments_), product);
+  Result<LaunchPlan> MakePlan(Product product) override {
+    auto plan = make_plan_(std::span<const Argument, kArguments>(arguments_), product);  // of a Plan or a LaunchPlan
+    if (!plan.ok()) return plan.status();
+    return LaunchPlan(std::move(plan).value());
   }
 
   std::array<Argument, kArguments> arguments_;

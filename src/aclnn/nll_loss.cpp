@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <string>
-
 #include "aclnnop/aclnn_nll_loss.h"
 #include "aclnnop/aclnn_nll_loss2d.h"
 #include "onehot/nll_loss.h"
@@ -100,14 +98,6 @@ TensorView PerLossView(const NllLossTensors& tensors, const NllLossAttributes& a
   TensorView view = tensors.per_loss.view();
   if (HasOneLoss(tensors, attributes)) view.rank = 0;
   return view;
-}
-
-Status WithPrototypeNames(const Status& status, std::initializer_list<OtherName> names) {
-  const std::string& message = status.message();
-  for (const auto& [native, prototype] : names)
-    if (message.starts_with(std::string(native) + ":"))
-      return Status::Error(status.code(), std::string(prototype) + message.substr(native.size()));
-  return status;
 }
 
 }  // namespace onehot::aclnn

@@ -5,9 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
-#include <string_view>
 
 #include "aclnn/operator.h"
 #include "onehot/status.h"
@@ -42,12 +40,6 @@ Status CheckNllLoss(std::span<const Argument> arguments, const NllLossTensors& t
 // For the native operator, which wants the shape of target also where there is one loss only, and the documents any
 // tensor of one element (contract 1.9, 7.9, 7.19).
 TensorView PerLossView(const NllLossTensors& tensors, const NllLossAttributes& attributes);
-
-// The native operator's sentence about a tensor, with the tensor's name in the prototype.
-struct OtherName {
-  std::string_view native, prototype;
-};
-Status WithPrototypeNames(const Status& status, std::initializer_list<OtherName> names);
 
 }  // namespace onehot::aclnn
 

@@ -97,6 +97,14 @@ Status CheckOneElement(const Argument& argument) {
                                                     fmt::join(extents, ", ")));
 }
 
+Status WithPrototypeNames(const Status& status, std::initializer_list<OtherName> names) {
+  const std::string& message = status.message();
+  for (const auto& [native, prototype] : names)
+    if (message.starts_with(std::string(native) + ":"))
+      return Status::Error(status.code(), std::string(prototype) + message.substr(native.size()));
+  return status;
+}
+
 aclnnStatus FindProduct(const Operator& op, Product* product) {
   const Result<Product> current = CurrentProduct();
   if (!current.ok()) return FailPhase(ACLNN_ERR_RUNTIME_ERROR, current.status().message());
@@ -121,8 +129,10 @@ aclnnStatus Finish(std::span<const Parameter> parameters, std::shared_ptr<Execut
     arguments[i].name = parameter.name;
     arguments[i].role = parameter.role;
     Argument& argument = arguments[i];
-    argument.not_read = parameter.need == Parameter::Need::kRequiredNotRead;
-    if (parameter.handle == nullptr || argument.not_read) continue;
+    if (parameter.handle == nullptr) continue;
+    argument.not_read =
+        parameter.need == Parameter::Need::kRequiredNotRead || parameter.need == Parameter::Need::kNotRead;
+    if (argument.not_read) continue;
     if (!TensorTable::Instance().With(parameter.handle, [&](const Tensor& tensor) { Describe(tensor, argument); }))
       return FailNotLive(parameter.name, "aclTensor");
   }

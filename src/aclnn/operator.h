@@ -3,7 +3,7 @@
 //
 //   return GetWorkspaceSize(kEmbedding, {Input("weight", weight), Input("indices", indices), Output("out", out)},
 //                           workspaceSize, executor, [=](Arguments<3> arguments, Product product) -> Result<Plan>
-//                           {...});
+//                           {...});  // or Result<LaunchPlan>
 //
 // The function gets the tensors in that order, and again after the client gave one another address; it captures the
 // attributes by value. It returns an error for the first check that fails, in the order of contract 7.5: dtypes,
@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -45,11 +46,12 @@ inline Parameter Input(const char* name, const aclTensor* handle) {
 inline Parameter OptionalInput(const char* name, const aclTensor* handle) {
   return {name, handle, Role::kInput, Parameter::Need::kOptional};
 }
-// Part of the prototype that this call does not read, whatever it is: not even its handle is looked at.
-inline Parameter InputNotRead(const char* name) {
-  return {name, nullptr, Role::kInput, Parameter::Need::kNotRead};
+// Part of the prototype that this call does not read, whatever it is: not even its handle is looked at. Where there is
+// one, its address may be changed, to no effect.
+inline Parameter InputNotRead(const char* name, const aclTensor* handle = nullptr) {
+  return {name, handle, Role::kInput, Parameter::Need::kNotRead};
 }
-// The same for a tensor that must be there: it is only compared with null. Its address may be changed, to no effect.
+// The same for a tensor that must be there: it is only compared with null.
 inline Parameter RequiredInputNotRead(const char* name, const aclTensor* handle) {
   return {name, handle, Role::kInput, Parameter::Need::kRequiredNotRead};
 }
@@ -70,6 +72,12 @@ Status CheckRank(const Argument& argument, std::size_t least, std::size_t most);
 // After CheckRank. `whose` says where the extents come from, "that of self".
 Status CheckShape(const Argument& argument, const TensorLayout& shape, std::string_view whose);
 Status CheckOneElement(const Argument& argument);
+
+// The native operator's sentence about a tensor, with the tensor's name in the prototype.
+struct OtherName {
+  std::string_view native, prototype;
+};
+Status WithPrototypeNames(const Status& status, std::initializer_list<OtherName> names);
 
 // ---- Phase 1.
 

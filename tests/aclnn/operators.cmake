@@ -19,3 +19,17 @@ onehot_test(aclnn_native_test LIBS onehot_aclnn onehot SOURCES
   native/data.cpp
   native/tensor.cpp)
 target_include_directories(aclnn_native_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
+# The fused operators. Tensors, data and bounds are those of the native tests.
+onehot_test(aclnn_fused_test LIBS onehot_aclnn onehot OpenMP::OpenMP_CXX SOURCES
+  aclnn/fused_call.cpp
+  aclnn/fused_clients_test.cpp
+  aclnn/fused_cross_entropy_loss_with_max_sum_test.cpp
+  aclnn/fused_linear_cross_entropy_loss_grad_test.cpp
+  aclnn/fused_linear_online_max_sum_test.cpp
+  aclnn/fused_oracle.cpp
+  aclnn/fused_refusals_test.cpp
+  aclnn/fused_shards_test.cpp
+  native/data.cpp
+  native/oracle.cpp
+  native/tensor.cpp)
+target_include_directories(aclnn_fused_test PRIVATE ${PROJECT_SOURCE_DIR}/src)

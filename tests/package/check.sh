@@ -98,7 +98,8 @@ check_headers() {
       "$CXX" -std=c++20 -Wall -Wextra -pedantic -Werror -fsyntax-only -I. -x c++ -
   done
   local operator
-  for operator in embedding embedding_dense_backward nll_loss nll_loss_backward nll_loss2d nll_loss2d_backward; do
+  for operator in embedding embedding_dense_backward nll_loss nll_loss_backward nll_loss2d nll_loss2d_backward \
+    fused_linear_online_max_sum fused_cross_entropy_loss_with_max_sum fused_linear_cross_entropy_loss_grad; do
     header=aclnnop/aclnn_$operator.h
     [ -f "$header" ] && [ -f "${header/aclnnop/aclnnop/level2}" ] || fail "$header is not at both of its places"
   done
@@ -210,7 +211,8 @@ check_dlopen() {
   # Were the extraction at fault, the list would still hold what clients need most.
   local name
   for name in aclInit aclrtMalloc aclCreateTensor aclnnInit aclDestroyAclOpExecutor aclrtGetSysParamOpt aclSetCompileopt \
-    aclnn{EmbeddingDenseBackward,Embedding,NLLLoss,NLLLossBackward,NLLLoss2d,NLLLoss2dBackward}{GetWorkspaceSize,}; do
+    aclnn{EmbeddingDenseBackward,Embedding,NLLLoss,NLLLossBackward,NLLLoss2d,NLLLoss2dBackward}{GetWorkspaceSize,} \
+    aclnnFused{LinearOnlineMaxSum,CrossEntropyLossWithMaxSum,LinearCrossEntropyLossGrad}{GetWorkspaceSize,}; do
     grep -qx $name "$WORK/names" || fail "no header declares $name"
   done
   "$CC" -std=c99 -Wall -Wextra -Werror "$ROOT/tests/package/dlopen.c" -o "$WORK/dlopen" -ldl

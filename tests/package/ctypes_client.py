@@ -38,6 +38,9 @@ nll_backward_phase1 = operators.aclnnNLLLoss2dBackwardGetWorkspaceSize
 nll_backward_phase1.argtypes = [c.c_void_p] * 4 + nll_phase1.argtypes[3:]
 nll_backward_phase2 = operators.aclnnNLLLoss2dBackward
 nll_backward_phase2.argtypes = phase2.argtypes
+fused_phase1 = operators.aclnnFusedCrossEntropyLossWithMaxSumGetWorkspaceSize
+fused_phase2 = operators.aclnnFusedCrossEntropyLossWithMaxSum
+fused_phase2.argtypes = phase2.argtypes
 
 
 def check(status):
@@ -138,6 +141,19 @@ def picture_loss_gradient(labels, weight, no_label):
     return total, [gradient[k * pixels:(k + 1) * pixels] for k in range(classes)]
 
 
+def fused_loss(sums, predicted, smoothing):
+    """log(sums) - predicted. The type of `smoothing` says how it is passed: one client declares the float a double."""
+    tokens = len(sums)
+    fused_phase1.argtypes = [c.c_void_p] * 3 + [type(smoothing)] + [c.c_void_p] * 5 + nll_phase1.argtypes[-2:]
+    memory = [device_copy((c.c_float * tokens)(*values)) for values in ([0] * tokens, sums, predicted, sums)]
+    tensors = [tensor(address, FLOAT, tokens) for address in memory]
+    try:
+        run(fused_phase1, fused_phase2, *tensors[:3], smoothing, None, None, None, tensors[3], None)
+        return floats(memory[3], tokens)
+    finally:
+        release(tensors, memory)
+
+
 def expect(got, want):
     if got != want:
         raise AssertionError(f"got {got}, want {want}")
@@ -161,6 +177,15 @@ else:
 # Weights 1, 2, 5 of labels 0, 2 and 1 are 8 together; the third pixel has no label.
 expect(picture_loss_gradient([0, 2, 255, 1], [1, 2, 5], 255),
        (8, [[-1 / 8, 0, 0, 0], [0, 0, 0, -2 / 8], [0, -5 / 8, 0, 0]]))
+for kind in c.c_float, c.c_double:
+    expect(fused_loss([1, 1, 1], [0, -2, -.5], kind(0)), [0, 2, .5])
+    try:
+        fused_loss([1], [0], kind(.1))
+    except RuntimeError as error:
+        if "labelSmoothing" not in str(error):
+            raise
+    else:
+        raise AssertionError("a label smoothing of .1 was taken")
 check(runtime.aclrtResetDevice(0))
 check(runtime.aclFinalize())
 print("passed")

@@ -1,0 +1,7 @@
+// The place of this header in older releases.
+#ifndef ONEHOT_ACLNNOP_LEVEL2_ACLNN_FUSED_CROSS_ENTROPY_LOSS_WITH_MAX_SUM_H_
+#define ONEHOT_ACLNNOP_LEVEL2_ACLNN_FUSED_CROSS_ENTROPY_LOSS_WITH_MAX_SUM_H_
+
+#include "aclnnop/aclnn_fused_cross_entropy_loss_with_max_sum.h"
+
+#endif  // ONEHOT_ACLNNOP_LEVEL2_ACLNN_FUSED_CROSS_ENTROPY_LOSS_WITH_MAX_SUM_H_

@@ -1,0 +1,7 @@
+// The place of this header in older releases.
+#ifndef ONEHOT_ACLNNOP_LEVEL2_ACLNN_FUSED_LINEAR_CROSS_ENTROPY_LOSS_GRAD_H_
+#define ONEHOT_ACLNNOP_LEVEL2_ACLNN_FUSED_LINEAR_CROSS_ENTROPY_LOSS_GRAD_H_
+
+#include "aclnnop/aclnn_fused_linear_cross_entropy_loss_grad.h"
+
+#endif  // ONEHOT_ACLNNOP_LEVEL2_ACLNN_FUSED_LINEAR_CROSS_ENTROPY_LOSS_GRAD_H_
