@@ -142,6 +142,9 @@ void Explain(std::string_view operator_name, const Plan& plan, const RunFlags& f
   const auto read = static_cast<double>(plan.bytes_read()), written = static_cast<double>(plan.bytes_written());
   line("bytes", fmt::format("{} read, {} written", Bytes(read), Bytes(written)));
   line("working memory", Bytes(static_cast<double>(plan.scratch_bytes())));
+  if (!plan.order().empty()) line("order", plan.order());
+  if (plan.flops() > 0)
+    line("products", fmt::format("{:.3g} GFLOP, {:.3g} GFLOP/s", plan.flops() / 1e9, plan.flops() / 1e9 / run));
   line("time", fmt::format("{:.3f} ms, {:.2f} GB/s", 1e3 * run, (read + written) / 1e9 / run));
   line("with files", fmt::format("{:.3f} ms", 1e3 * total.seconds()));
 }

@@ -24,6 +24,15 @@ void AddGradientOptions(CLI::App& command, LinearOptions& options) {
         ->check(OneOf({"f32"}));
   };
   AddUpstreamOptions(command, options.upstream);
+  command
+      .add_option("--max-workspace", options.max_workspace,
+                  "Working memory not to exceed if possible: more of it saves products")
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(false));
+  command
+      .add_option("--skip-below", options.skip_below,
+                  "Leave out products of tiles of logits whose gradient is smaller than this (default: 0)")
+      ->type_name("BOUND");
   add("--grad-input", options.grad_input, options.grad_input_dtype,
       "Write the gradient of input: its shape, dtype and order; may be --input");
   add("--grad-weight", options.grad_weight, options.grad_weight_dtype,

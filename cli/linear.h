@@ -3,6 +3,8 @@
 #define ONEHOT_CLI_LINEAR_H_
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli/array.h"
@@ -17,6 +19,8 @@ struct LinearOptions {
   std::string input, weight, bias;
   std::string grad_input, grad_input_dtype, grad_weight, grad_weight_dtype, grad_bias, grad_bias_dtype;
   double logit_scale = 1;
+  std::optional<std::int64_t> max_workspace;
+  double skip_below = 0;
   LossOptions loss;
   LogitOptions logits;
   UpstreamOptions upstream;
@@ -53,6 +57,8 @@ LinearInputs SetLinearFields(Problem& problem, const LinearOptions& options, Inp
   problem.target = target.view();
   problem.options.bias = inputs.ViewIfGiven("bias", options.bias);
   problem.options.logit_scale = options.logit_scale;
+  problem.options.max_workspace = options.max_workspace;
+  problem.options.skip_below = options.skip_below;
   problem.upstream = ReadLinearUpstream(options, inputs);
   SetLossFields(problem.options.loss, options.loss, inputs, "class weight");
   SetLogitFields(problem.options.loss, options.logits);

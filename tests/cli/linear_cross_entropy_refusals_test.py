@@ -129,6 +129,10 @@ class LinearCrossEntropyRefusals(Case):
                                r"grad_bias +b.npy: f32 \[4\]\n")
         # 30 and 20 f32, 6 i64 and an upstream gradient of 1 in, 1 + 6 + 4 f32 out.
         self.assertRegex(text, r"\nbytes +252 bytes read, 44 bytes written\n")
+        # One product for logits; its gradient is summed up for the bias without another.
+        self.assertRegex(text, r"\norder +1 product, all logits in working memory\nproducts +2.4e-07 GFLOP, .* GFLOP/s\n")
+        text = self.ok(*self.FORWARD, "--grad-input", "b.npy", "--explain", "--max-workspace", "1kb")
+        self.assertRegex(text, r"\norder +3 products, 4 classes at a time\n")
         self.save("r.npy", np.ones((2, 3), np.float32))
         self.save("w.npy", np.ones(4, np.float32))
         text = self.ok(*self.BACKWARD, "--grad-log-probability", "r.npy", "--class-weight", "w.npy", "--explain",
@@ -139,7 +143,8 @@ class LinearCrossEntropyRefusals(Case):
     def test_help(self):
         for command in ("linear-cross-entropy", "linear-cross-entropy-backward"):
             text = self.ok(command, "--help")
-            for word in ("Example", "--bias", "--logit-scale", "--class-weight", "--softcap", "--grad-weight-dtype"):
+            for word in ("Example", "--bias", "--logit-scale", "--class-weight", "--softcap", "--grad-weight-dtype",
+                         "--max-workspace"):
                 self.assertIn(word, text)
             self.assertNotIn("--class-axis", text)
             self.assertRegex(self.ok("--help"), rf"\n  {command}\s")
