@@ -59,7 +59,8 @@ def import_torch():
     return torch
 
 
-LOSSES = ["nll_loss", "nll_loss_backward", "cross_entropy", "cross_entropy_backward"]
+LOSSES = ["nll_loss", "nll_loss_backward", "cross_entropy", "cross_entropy_backward", "linear_cross_entropy",
+          "linear_cross_entropy_backward"]
 
 
 class Native:
@@ -74,6 +75,8 @@ class Native:
             ("tile", None, [p, size, p, size]),
             ("dirty", None, [p, size, ctypes.c_int, ctypes.c_int]),
             ("sweep", i64, [ctypes.c_int, p, p, size, ctypes.c_int]),
+            ("arithmetic", ctypes.c_double, [ctypes.c_int, ctypes.c_int]),
+            ("multiply_add", i64, [p, i64, i64]),
             ("embedding_backward", p, [text, i64, i64, i64, p, p, p]),
             ("embedding", p, [text, i64, i64, i64, p, p, p]),
             *((operator, p, [p]) for operator in LOSSES),
@@ -82,7 +85,7 @@ class Native:
             ("implementation", text, [p]),
             ("instruction_set", text, [p]),
             ("scratch_bytes", i64, [p]),
-            ("run", i64, [p, ctypes.c_int]),
+            ("run", i64, [p, ctypes.c_int, i64]),
             ("error", text, []),
             ("version", text, []),
         ]:
@@ -96,8 +99,8 @@ class Native:
             raise RuntimeError(self.error().decode())
         return plan
 
-    def timed_run(self, plan, threads):
-        ns = self.run(plan, threads)
+    def timed_run(self, plan, threads, times=1):
+        ns = self.run(plan, threads, times)
         if ns < 0:
             raise RuntimeError(self.error().decode())
         return ns
@@ -155,10 +158,12 @@ class DType:
 
 
 class Ceilings:
-    """What the machine moves, in GB/s, for a number of threads. Shared hosts drift within seconds (two threads read 42 or
-    78 GB/s on one): measured again now and then, and the latest figure counts."""
+    """What the machine moves, in GB/s, and computes in registers, in GFLOP/s, for a number of threads. Shared hosts
+    drift within seconds (two threads read 42 or 78 GB/s on one): measured again now and then. Of rates of memory the
+    latest figure counts, of arithmetic the best so far."""
 
     KINDS = ["read", "store", "NT store", "NT zero", "copy"]
+    ARITHMETIC = ["f32 FMA", "bf16 dot"]  # bf16: 0 where the CPU has no such products
     BYTES = 512 * MIB  # far beyond any cache; copies read one half and write the other
     AGE_S = 5
 
@@ -182,6 +187,8 @@ class Ceilings:
                     for _ in range(3)
                 )
                 rates[kind] = moved / best
+            for bf16, kind in enumerate(self.ARITHMETIC):
+                rates[kind] = max(self.native.arithmetic(bf16, t) for _ in range(5))
             self.history[t].append(rates)
         self.measured_at = time.monotonic()
 
@@ -192,11 +199,14 @@ class Ceilings:
     def rate(self, kind, threads):
         return self.history[threads][-1][kind]
 
+    def peak(self, kind, threads):
+        return max(rates[kind] for rates in self.history[threads])
+
     def table(self):
         """Medians of the run, and how far they drifted."""
-        lines = [["ceiling, GB/s"] + [f"{t} thread{'s' * (t > 1)}" for t in self.threads]]
-        for kind in self.KINDS:
-            line = [kind]
+        lines = [["ceiling"] + [f"{t} thread{'s' * (t > 1)}" for t in self.threads]]
+        for kind in self.KINDS + self.ARITHMETIC:
+            line = [f"{kind}, {'GB/s' if kind in self.KINDS else 'GFLOP/s'}"]
             for t in self.threads:
                 rates = [h[kind] for h in self.history[t]]
                 line.append(f"{statistics.median(rates):.1f} ({min(rates):.1f}-{max(rates):.1f})")
@@ -236,22 +246,41 @@ VERY_SLOW_NS = 3e9
 COLD_FAULTS = 64  # page faults of a run whose memory was not warm
 
 
+def first_run(side):
+    """It does not count, unless it is long and its memory was warm. Nanoseconds."""
+    ns, faults = side.once(keep=False)
+    if ns > LONG_NS and faults < COLD_FAULTS:
+        side.times.append(ns)
+        side.faults.append(faults)
+    return ns
+
+
 def race(sides, repeats=5):
-    """Runs the sides in turn. Each has a first run that does not count, unless it is long and its memory was warm. Slow
-    cases run three times in all, very slow sides once, fast cases more often than `repeats`."""
-    wanted, slowest = {}, 0
-    for side in sides:
-        ns, faults = side.once(keep=False)
-        if ns > LONG_NS and faults < COLD_FAULTS:
-            side.times.append(ns)
-            side.faults.append(faults)
-        slowest = max(slowest, ns)
-        wanted[side] = 1 if ns > VERY_SLOW_NS else None
+    """Runs the sides in turn, after a first run of each. Slow cases run three times in all, very slow sides once, fast
+    cases more often than `repeats`."""
+    firsts = [first_run(side) for side in sides]
+    wanted = {side: 1 if ns > VERY_SLOW_NS else None for side, ns in zip(sides, firsts)}
+    slowest = max(firsts)
     most = 3 if slowest > SLOW_NS else 3 * repeats if slowest < 2e6 else repeats
+    take_turns(sides, range(most), lambda side: wanted[side] or most)
+
+
+def race_long(sides, budget_s, least=3, most=5):
+    """The same for sides that take seconds each: `least` runs, then more until the budget is spent. A side that takes
+    half of the budget alone runs once."""
+    start = time.monotonic()
+    wanted = {side: 1 if first_run(side) > budget_s / 2 * 1e9 else most for side in sides}
+    missing = lambda: any(len(side.times) < min(least, wanted[side]) for side in sides)
+    rounds = (r for r in range(most) if missing() or time.monotonic() - start < budget_s)
+    take_turns(sides, rounds, wanted.get)
+
+
+def take_turns(sides, rounds, wanted):
+    """Rounds of all sides, back and forth. A side that has its wanted number of runs sits out."""
     gc.disable()
-    for r in range(most):
+    for r in rounds:
         for side in sides if r % 2 == 0 else sides[::-1]:
-            if len(side.times) < (wanted[side] or most):
+            if len(side.times) < wanted(side):
                 side.once()
     gc.enable()
 

@@ -25,6 +25,15 @@ ONEHOT_BENCH_API void onehot_bench_dirty(void* to, std::size_t bytes, int stream
 // from `from`.
 ONEHOT_BENCH_API std::int64_t onehot_bench_sweep(int what, void* to, const void* from, std::size_t bytes, int threads);
 
+// ---- arithmetic
+
+// GFLOP/s of multiply-adds in registers: of f32, or of pairs of bf16 with sums in f32, then 0 where the CPU has none.
+ONEHOT_BENCH_API double onehot_bench_arithmetic(int bf16, int threads);
+
+// One multiply-add for each of `count` elements (a multiple of 256), all of it so many times, on the calling thread;
+// nanoseconds.
+ONEHOT_BENCH_API std::int64_t onehot_bench_multiply_add(const float* w, std::int64_t count, std::int64_t times);
+
 // ---- plans
 
 // A prepared plan with working memory that has been touched; null on failure, with the reason in onehot_bench_error.
@@ -56,14 +65,33 @@ ONEHOT_BENCH_API void* onehot_bench_nll_loss_backward(const onehot_bench_loss* l
 ONEHOT_BENCH_API void* onehot_bench_cross_entropy(const onehot_bench_loss* loss);
 ONEHOT_BENCH_API void* onehot_bench_cross_entropy_backward(const onehot_bench_loss* loss);
 
+// Linear cross entropy, mean over all positions. What is null is not given to the operator.
+struct onehot_bench_linear_loss {
+  const char* dtype;  // of input, weight and gradients
+  std::int64_t N, H, V;
+  std::int64_t max_workspace;  // bytes; negative: not given
+  const void* input;           // [N, H]
+  const void* weight;          // [V, H]
+  const void* target;          // [N] i64
+  const void* upstream;        // of the loss: one f32
+  const void* lse;             // [N] f32, for the gradient
+  const void* probability;     // [N, V] f32, for the gradient
+  void* loss;                  // one f32
+  void* lse_out;               // [N] f32
+  void* grad_input;
+  void* grad_weight;
+};
+ONEHOT_BENCH_API void* onehot_bench_linear_cross_entropy(const onehot_bench_linear_loss* loss);
+ONEHOT_BENCH_API void* onehot_bench_linear_cross_entropy_backward(const onehot_bench_linear_loss* loss);
+
 ONEHOT_BENCH_API void onehot_bench_free(void* plan);
 
 ONEHOT_BENCH_API const char* onehot_bench_implementation(const void* plan);
 ONEHOT_BENCH_API const char* onehot_bench_instruction_set(const void* plan);
 ONEHOT_BENCH_API std::int64_t onehot_bench_scratch_bytes(const void* plan);
 
-// Runs the plan once; nanoseconds, or -1 on failure.
-ONEHOT_BENCH_API std::int64_t onehot_bench_run(const void* plan, int threads);
+// Runs the plan so many times without a pause; nanoseconds, or -1 on failure.
+ONEHOT_BENCH_API std::int64_t onehot_bench_run(const void* plan, int threads, std::int64_t times);
 
 // The gradient of nll_loss as memset and scatter, which is what one writes first: out is zeroed, then each position
 // stores the value at its class. The values have the dtype of out and are there already, one for each position, or one

@@ -89,6 +89,39 @@ std::optional<View> Given(Pointer* data, const onehot::TensorLayout& layout) {
   return data == nullptr ? std::nullopt : std::optional<View>(View(data, layout));
 }
 
+// The tensors of linear cross entropy, as the library sees them.
+struct LinearViews {
+  onehot::TensorLayout input, weight, target, per_position, scalar, probability;
+  onehot::LinearCrossEntropyOptions options;
+};
+
+std::optional<LinearViews> Views(const onehot_bench_linear_loss& loss) {
+  using enum onehot::DType;
+  const auto dtype = DTypeNamed(loss.dtype);
+  if (!dtype) return std::nullopt;
+  const auto dense = [](onehot::DType type, std::initializer_list<std::int64_t> dims) {
+    return onehot::TensorLayout::Contiguous(type, {dims.begin(), dims.size()});
+  };
+  LinearViews views{.input = dense(*dtype, {loss.N, loss.H}),
+                    .weight = dense(*dtype, {loss.V, loss.H}),
+                    .target = dense(kI64, {loss.N}),
+                    .per_position = dense(kF32, {loss.N}),
+                    .scalar = dense(kF32, {}),
+                    .probability = dense(kF32, {loss.N, loss.V}),
+                    .options = {.loss = {.reduction = onehot::Reduction::kMean}}};
+  if (loss.max_workspace >= 0) views.options.max_workspace = loss.max_workspace;
+  return views;
+}
+
+onehot::LinearCrossEntropyUpstream Upstream(const onehot_bench_linear_loss& loss, const LinearViews& views) {
+  return {.loss = Given<onehot::ConstTensorView>(loss.upstream, views.scalar)};
+}
+
+onehot::LinearCrossEntropyGradients Gradients(const onehot_bench_linear_loss& loss, const LinearViews& views) {
+  return {.input = Given<onehot::TensorView>(loss.grad_input, views.input),
+          .weight = Given<onehot::TensorView>(loss.grad_weight, views.weight)};
+}
+
 }  // namespace
 
 void* onehot_bench_embedding_backward(const char* dtype, std::int64_t N, std::int64_t V, std::int64_t D,
@@ -151,6 +184,33 @@ void* onehot_bench_cross_entropy_backward(const onehot_bench_loss* loss) {
       .options = {.reduction = views->reduction}});
 }
 
+void* onehot_bench_linear_cross_entropy(const onehot_bench_linear_loss* loss) {
+  const auto views = Views(*loss);
+  if (!views) return nullptr;
+  return Prepared(onehot::LinearCrossEntropy{.input = {loss->input, views->input},
+                                             .weight = {loss->weight, views->weight},
+                                             .target = {loss->target, views->target},
+                                             .loss = Given<onehot::TensorView>(loss->loss, views->scalar),
+                                             .lse = Given<onehot::TensorView>(loss->lse_out, views->per_position),
+                                             .upstream = Upstream(*loss, *views),
+                                             .grad = Gradients(*loss, *views),
+                                             .options = views->options});
+}
+
+void* onehot_bench_linear_cross_entropy_backward(const onehot_bench_linear_loss* loss) {
+  const auto views = Views(*loss);
+  if (!views) return nullptr;
+  return Prepared(onehot::LinearCrossEntropyBackward{
+      .input = {loss->input, views->input},
+      .weight = {loss->weight, views->weight},
+      .target = {loss->target, views->target},
+      .lse = Given<onehot::ConstTensorView>(loss->lse, views->per_position),
+      .probability = Given<onehot::ConstTensorView>(loss->probability, views->probability),
+      .upstream = Upstream(*loss, *views),
+      .grad = Gradients(*loss, *views),
+      .options = views->options});
+}
+
 void onehot_bench_free(void* plan) {
   delete static_cast<TimedPlan*>(plan);
 }
@@ -167,12 +227,13 @@ std::int64_t onehot_bench_scratch_bytes(const void* plan) {
   return static_cast<std::int64_t>(Timed(plan).plan.scratch_bytes());
 }
 
-std::int64_t onehot_bench_run(const void* plan, int threads) {
+std::int64_t onehot_bench_run(const void* plan, int threads, std::int64_t times) {
   const TimedPlan& timed = Timed(plan);
   const std::size_t bytes = timed.plan.scratch_bytes();
   const onehot::RunOptions options{.threads = threads, .progress = {}};
   const auto start = std::chrono::steady_clock::now();
-  const onehot::Status status = timed.plan.Run(timed.scratch.get(), bytes, options);
+  onehot::Status status = onehot::Status::Ok();
+  for (std::int64_t i = 0; i < times && status.ok(); ++i) status = timed.plan.Run(timed.scratch.get(), bytes, options);
   const auto stop = std::chrono::steady_clock::now();
   if (!status.ok()) {
     error = status.message();

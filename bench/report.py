@@ -56,8 +56,13 @@ def pyplot():
 COLOURS = ["#000000", "#f0e442", "#56b4e9", "#999999", "#cc79a7", "#0072b2", "#e69f00", "#009e73", "#d55e00"]
 
 
-def plot(records, path, title, colour, ratio, levels, wanted):
-    """Share of the ceiling and PyTorch's time over ours by bytes moved, for each number of threads. Colours tell the
+def megabytes(record):
+    return (record["bytes_read"] + record["bytes_data"] + record["bytes_zero"]) / 1e6
+
+
+def plot(records, path, title, colour, ratio, levels, wanted, x=megabytes, x_label="bytes that have to move, MB",
+         y_label="achieved, % of the byte ceiling"):
+    """Share of the ceiling and PyTorch's time over ours by x(record), for each number of threads. Colours tell the
     column `colour`, markers the dtype. `ratio` names a column; lines at `levels` percent and at the ratio `wanted`."""
     plt = pyplot()
     if not plt or not records:
@@ -74,12 +79,12 @@ def plot(records, path, title, colour, ratio, levels, wanted):
     highest = 200  # beyond it, in the caches, the memory's ceiling says nothing
     for column, t in enumerate(threads):
         for r in (r for r in records if r["threads"] == t):
-            x = (r["bytes_read"] + r["bytes_data"] + r["bytes_zero"]) / 1e6
+            hollow = r.get("in_cache", 0)
             style = {"s": 20, "marker": markers[r["dtype"]], "linewidths": 0.8, "alpha": 0.8, "clip_on": False,
-                     "edgecolors": colours[r[colour]], "facecolors": "none" if r["in_cache"] else colours[r[colour]]}
-            axes[0][column].scatter(x, min(r["percent"], highest), **style)
+                     "edgecolors": colours[r[colour]], "facecolors": "none" if hollow else colours[r[colour]]}
+            axes[0][column].scatter(x(r), min(r["percent"], highest), **style)
             if ratio in r:
-                axes[1][column].scatter(x, r[ratio], **style)
+                axes[1][column].scatter(x(r), r[ratio], **style)
         axes[0][column].set_title(f"{t} thread{'s' * (t > 1)}")
         for level in (*levels, 100):
             axes[0][column].axhline(level, color="black", lw=0.8, ls="-" if level == 100 else ":")
@@ -95,8 +100,8 @@ def plot(records, path, title, colour, ratio, levels, wanted):
             axes[1][column].axhline(1, color="black", lw=0.8)
             axes[1][column].axhline(wanted, color="black", lw=0.8, ls=":")
             axes[1][column].set_yscale("log")
-        axes[-1][column].set_xlabel("bytes that have to move, MB")
-    axes[0][0].set_ylabel("achieved, % of the byte ceiling")
+        axes[-1][column].set_xlabel(x_label)
+    axes[0][0].set_ylabel(y_label)
     if with_torch:
         axes[1][0].set_ylabel("PyTorch's time / ours")
         axes[1][0].yaxis.set_major_formatter(lambda y, _: f"{y:g}")
@@ -105,7 +110,35 @@ def plot(records, path, title, colour, ratio, levels, wanted):
     entries = [plt.Line2D([], [], color=colours[v], marker="o", ls="", label=f"{colour} = {v}") for v in values]
     entries += [plt.Line2D([], [], color="black", marker=markers[d], ls="", label=d) for d in dtypes]
     figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
-    figure.suptitle(f"{title} (hollow: everything fits the last cache)")
+    figure.suptitle(title + " (hollow: everything fits the last cache)" * any("in_cache" in r for r in records))
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    print(f"wrote {path}")
+
+
+def curves(panels, path, title, x_label, y_label):
+    """One panel for each {name: {label: [(x, y)]}}, both axes logarithmic."""
+    plt = pyplot()
+    if not plt or not any(panels.values()):
+        return
+    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
+    colours = dict(zip(labels, COLOURS[-len(labels):]))
+    figure, axes = plt.subplots(1, len(panels), figsize=(6.5 * len(panels), 4.2), squeeze=False, sharey=True,
+                                layout="constrained")
+    for axis, (name, lines) in zip(axes[0], panels.items()):
+        for label, points in lines.items():
+            axis.plot(*zip(*points), color=colours[label], marker="o", ms=4)
+        axis.set_title(name)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        for formatted in (axis.xaxis, axis.yaxis):
+            formatted.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.grid(alpha=0.25)
+        axis.set_xlabel(x_label)
+    axes[0][0].set_ylabel(y_label)
+    entries = [plt.Line2D([], [], color=colours[label], marker="o", label=label) for label in labels]
+    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
+    figure.suptitle(title)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     print(f"wrote {path}")
