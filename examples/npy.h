@@ -75,7 +75,10 @@ static inline bool NpyWriteArray(const char* path, const char* descr, size_t ele
   int end = 10 + snprintf(header + 10, sizeof header - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
   for (int k = 0; k < rank && end < (int)sizeof header; ++k) {
     count *= (size_t)dims[k];
-    end += snprintf(header + end, sizeof header - (size_t)end, k + 1 < rank || rank == 1 ? "%" PRId64 ", " : "%" PRId64,
+    end += snprintf(header + end, sizeof header - (size_t)end,
+                    rank == 1      ? "%" PRId64 ","
+                    : k + 1 < rank ? "%" PRId64 ", "
+                                   : "%" PRId64,
                     dims[k]);
   }
   if (end < (int)sizeof header) end += snprintf(header + end, sizeof header - (size_t)end, "), }");

@@ -1,14 +1,18 @@
 #!/bin/sh
-# Two models trained with onehot's gradients. First the embedding table of a real text, twice: from the shell, and from a C
+# Three models trained with onehot's gradients. First the embedding table of a real text, twice: from the shell, and from a C
 # program written against the aclnn headers; both must agree bit for bit and with the definition in double. Then a
 # classifier of the pixels of a real picture, from a C++ program; loss and gradient are computed once more from the shell.
+# Last a model of the next word of the text, out of its whole vocabulary, from a C++ program; the shell and a C program
+# written against the aclnn headers compute one of its steps once more.
 #
-#   scripts/demo.sh [-o DIR] [-d DIVISOR] [BUILD [TEXT...]]
+#   scripts/demo.sh [-o DIR] [-d DIVISOR] [-e EPOCHS] [BUILD [TEXT...]]
 #
 #   BUILD     a configured and built tree, build/release if not given
 #   TEXT      files to take the words from; if not given, those of the Debian package fortunes
 #   DIR       where the files go, BUILD/demo if not given
 #   DIVISOR   what the picture is reduced by, 2 if not given
+#   EPOCHS    how often the model of the next word goes through the text, 2 if not given: more lower the loss of the text,
+#             but not that of words held out
 #
 # The pixels are left out, and a line says so, where the pictures are not installed or the program could not be built.
 set -eu
@@ -21,10 +25,12 @@ fail() {
 
 out=
 divisor=2
-while getopts o:d: option; do
+epochs=2
+while getopts o:d:e: option; do
   case $option in
     o) out=$OPTARG ;;
     d) divisor=$OPTARG ;;
+    e) epochs=$OPTARG ;;
     *) exit 2 ;; # getopts has said why
   esac
 done
@@ -45,7 +51,9 @@ fi
 
 onehot=$build/cli/onehot
 program=$build/examples/aclnn_embedding_demo
-for binary in "$onehot" "$program"; do
+word_model=$build/examples/word_model
+word_step=$build/examples/aclnn_word_step
+for binary in "$onehot" "$program" "$word_model" "$word_step"; do
   [ -x "$binary" ] || fail "$binary is not there: run make demo, which builds it"
 done
 # The python3 that comes first may be one without NumPy while Debian's has it.
@@ -62,6 +70,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 rm -f "$out"/*.log # measure.py appends to some of these
 cbow() { "$python" "$root/scripts/demo/cbow.py" "$@"; }
+words() { "$python" "$root/scripts/demo/words.py" "$@"; }
 measured() { "$python" "$root/scripts/demo/measure.py" "$@"; }
 best() { sort -n "$1" | head -n 1 | awk '{ printf "%d ms, peak memory %d MB", $1, $2 }'; }
 falls() { echo "$1" | awk -F ' -> ' '{ for (k = 2; k <= NF; ++k) if ($k >= $(k - 1)) exit 1 }' || fail "a step raised the loss"; }
@@ -69,6 +78,8 @@ falls() { echo "$1" | awk -F ' -> ' '{ for (k = 2; k <= NF; ++k) if ($k >= $(k -
 echo "The gradient of an embedding table on real text"
 echo
 cbow text "$out" $batch $width "$@" >"$out/text.log"
+mkdir -p "$out/words/shell"
+words text "$out/words/words.npy" "$@"
 cd "$out"
 {
   read -r line && echo "text    $source: $line"
@@ -178,5 +189,65 @@ else
   sed 's/^/        /' pixels.log
   echo "        pixels/labels.png and pixels/prediction.png show the classes"
 fi
+echo
+
+echo "A model of the next word of the text"
+echo
+cd words
+rm -f ./*.log
+"$word_model" words.npy 1024 "$epochs" . >model.log
+rows=$(awk 'NR == 1 { gsub(",", ""); print $1 }' model.log)
+sed -n '1s/^/text    /p; 2s/^/        /p' model.log
+echo "model   vectors of the 4 words before make one; its products with the vectors of all words are the logits: one table for both"
+echo
+
+echo "5  From C++ against the native headers, examples/word_model.cpp: onehot::LinearCrossEntropy, loss and gradients at once"
+sed -n '/^epoch/s/^/   /p' model.log
+sed -n '/steps of/s/^/   /p; /^peak/{s/; /\n   /; s/^/   /p}; /^slope/s/^/   /p' model.log
+echo
+
+echo "6  From the shell, through .npy files: the next step (times: whole commands)"
+measured gather.log "$onehot" embedding --weight table.npy --indices context.npy --out shell/rows.npy
+measured head.log "$onehot" linear-cross-entropy --input x.npy --weight table.npy --target target.npy \
+  --loss shell/loss.npy --loss-dtype f64 --grad-input shell/dx.npy --grad-weight shell/dtable.npy
+measured scatter.log "$onehot" embedding-backward --grad drows.npy --indices context.npy --num-weights "$rows" \
+  --accumulate shell/dtable.npy --out shell/dtable.npy
+echo "   onehot embedding --weight table.npy --indices context.npy --out rows.npy"
+echo "      $(best gather.log)"
+echo "   onehot linear-cross-entropy --input x.npy --weight table.npy --target target.npy \\"
+echo "          --loss loss.npy --loss-dtype f64 --grad-input dx.npy --grad-weight dtable.npy"
+echo "      $(best head.log)"
+echo "   onehot embedding-backward --grad drows.npy --indices context.npy --num-weights $rows \\"
+echo "          --accumulate dtable.npy --out dtable.npy"
+echo "      $(best scatter.log)"
+echo
+
+echo "7  From C against the aclnn headers, examples/aclnn_word_step.c: the same step in f16 (times: both phases)"
+"$word_step" . >step.log
+sed 's/^/   /' step.log
+# In the shell again, from what the C program rounded to f16.
+"$onehot" embedding --weight table16.npy --indices context.npy --out shell/rows16.npy
+"$onehot" linear-cross-entropy --input x16.npy --weight table16.npy --target target.npy --reduction none --grad-loss grad.npy \
+  --loss shell/loss16.npy --loss-dtype f32 --grad-input shell/dx16.npy --grad-weight shell/dtable16.npy
+"$onehot" embedding-backward --grad drows16.npy --indices context.npy --num-weights "$rows" --out shell/dwords16.npy
+echo
+
+for result in shell/*.npy; do
+  cmp "$result" "${result#shell/}" || fail "$result and ${result#shell/} differ"
+done
+# Lines "frequencies alone: loss 7.3378, words held out 7.4305" and
+# "epoch 2: loss 5.8870 in the mean; words held out 6.6893, 12.83 % of them right".
+awk '/^frequencies/ { least = $4 } /^epoch/ { loss = $4 } END { exit !(loss + 0 < least - 0.5) }' model.log ||
+  fail "the loss does not fall clearly below that of frequencies alone"
+words check . >check.log
+# shellcheck disable=SC2046 # two numbers
+"$python" "$root/scripts/demo/curve.py" losses.csv losses.svg $(sed -n 's/^frequencies alone: loss \(.*\), words held out /\1 /p' model.log)
+echo "result  $(awk '/^frequencies/ { least = $4; held_least = $8 } /^epoch/ { loss = $4; held = $11 }
+  END { printf "the loss falls to %.2f (frequencies alone: %.2f), that of words held out to %.2f (%.2f)", loss, least, held, held_least }' model.log)"
+echo "        5 and 6 have the same bits: rows, loss, both gradients; and so have 7 and the shell in f16"
+echo "        5 against the definition in double:"
+sed 's/^/        /' check.log
+echo "        words/losses.csv and words/losses.svg are the curve of the loss"
+cd ..
 echo
 echo "files   $out"

@@ -16,21 +16,18 @@ same bits.
 
 import collections
 import pathlib
-import re
 import sys
 
 import numpy as np
+
+from words import read_words
 
 OFFSETS = (-2, -1, 1, 2)
 
 
 def text(directory, batch, width, *files):
-    content = [pathlib.Path(file).read_text(encoding="utf-8", errors="replace") for file in files]
-    words = [word for part in content for word in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", part.lower())]
-    counts = collections.Counter(words)
-    vocabulary = sorted(counts, key=lambda word: (-counts[word], word))
-    number = {word: k for k, word in enumerate(vocabulary)}
-    tokens = np.array([number[word] for word in words[: int(batch)]], np.int64)
+    characters, words, vocabulary, counts = read_words(files)
+    tokens = words[: int(batch)]
     table = np.random.default_rng(1).standard_normal((len(vocabulary), int(width)), np.float32)
     table /= np.float32(int(width) ** 0.5)  # vectors of length 1, about
 
@@ -40,7 +37,6 @@ def text(directory, batch, width, *files):
     np.save(directory / "table.npy", table)
 
     used = collections.Counter(tokens.tolist())
-    characters = sum(map(len, content))
     print(f"{len(files)} files, {characters / 1e6:.1f} MB, {len(words):,} words, {len(vocabulary):,} of them distinct")
     once = sum(n == 1 for n in used.values())
     print(f"the first {len(tokens):,} words: {len(used):,} distinct, {once:,} of them occur once")
