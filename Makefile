@@ -12,7 +12,7 @@ TEST_JOBS ?= $(shell echo $$(( ($$(nproc) + 1) / 2 )))
 .PHONY: help deps build demo test bench install asan tsan format check-format check-readme clean
 
 help:
-	@echo "make demo              set up, build, and compute the gradient of a real text's embedding table"
+	@echo "make demo              set up, build, and train three models with these gradients on real data"
 	@echo "make test              set up, build, and run every test"
 	@echo "make bench             set up, build, and measure; scripts/install-deps --bench adds PyTorch to compare with"
 	@echo "make install           build and install into PREFIX ($(PREFIX)); DESTDIR is honoured"
