@@ -79,7 +79,8 @@ struct LinearCrossEntropyUpstream {
 // results NaN, its row of grad_input, and all of grad_weight and grad_bias.
 //
 // Memory. Scratch is the input in f32, grad_input in f32, packed rows of weight, and logits. max_workspace is what
-// Plan::scratch_bytes() should not exceed; where the least that is possible takes more, that is taken. With loss and
+// Plan::scratch_bytes() should not exceed; where the least that is possible takes more, that is taken (it has
+// 400 KB for each CPU of the machine, 8 at least, where there are tokens for all of them). With loss and
 // gradients in one call there are two orders:
 //
 //   four products   all positions, 64 to 1024 classes at a time: statistics first, then logits once more for gradients
@@ -99,7 +100,7 @@ struct LinearCrossEntropyUpstream {
 //   grad_bias[v]       by at most skip_below * positions
 //
 // The loss and the other outputs do not change. The bits are still the same for any number of threads, instruction set and
-// workspace, if input and weight are finite. ref skips nothing.
+// workspace, if input and weight are finite, but for the sign of a zero. ref skips nothing.
 //
 // Errors. Of arguments: kBadArgument, kBadDType, kBadShape, before anything is touched. A target that is neither in
 // [0, V) nor ignore_index: kBadData, with position, value and range, and no output is written.
@@ -139,8 +140,8 @@ struct VocabularyShard {
 //   max, sum_exp  the same as two numbers, without that rounding: the largest z of the position, and the sum of
 //                 exp(z - max); onehot/linear_cross_entropy_shards.h makes them
 //   entropy       H, as LinearCrossEntropy gave it; read only with upstream.entropy, beside lse or max
-//   probability   f32 (f64 for f64 input), [..., V]: p itself, for products of a softmax that is there. input is then
-//                 read for grad.weight only. Not together with what needs more than p: softcap, z_loss, upstream.entropy
+//   probability   f32 (f64 for f64 input), [..., V]: p itself, for products of a softmax that is there. Not together
+//                 with what needs more than p: softcap, z_loss, upstream.entropy
 //
 // lse, max with sum_exp, or probability: one of them at most. f32 (f64 for f64 input), shape of target.
 //

@@ -43,7 +43,8 @@ namespace onehot {
 //   argmax        i64      the lowest class of the vocabulary among those with the largest z, the first NaN if there is
 //                          one, -1 without classes
 //   logits        dtype of input or f32, [..., V]: z, rounded once
-//   options       loss.weight has num_classes elements. Of loss, softcap, weight and ignore_index are read
+//   options       loss.weight has num_classes elements. Of loss, softcap, weight and ignore_index are
+//                          used; the others are checked all the same
 //
 // Every output is optional. Where a position is ignored, all of them are 0, argmax -1, rows of logits 0. -infinity among
 // the logits: exp gives 0, 0 is added to moment, and +infinity to smoothing unless w_v is 0.
@@ -103,7 +104,7 @@ struct LinearCrossEntropyLoss {
   std::optional<TensorView> entropy = std::nullopt;
   std::optional<TensorView> total_weight = std::nullopt;
   std::optional<TensorView> probability = std::nullopt;
-  CrossEntropyOptions options = {};  // weights in f32 or the dtype of max; class_axis and softcap are not read
+  CrossEntropyOptions options = {};  // weights in f32 or the dtype of max; class_axis and softcap are not used
 
   std::int64_t N() const { return max.numel(); }
 };

@@ -64,7 +64,7 @@ class ONEHOT_API Plan {
   std::int64_t bytes_written() const;
 
   // Operations of the matrix products that Run does where no position is ignored, a multiplication and an addition each;
-  // 0 for operators without products. And in which order it does them where there is a choice, else empty.
+  // 0 for operators without products, and for ref. And in which order it does them where there is a choice, else empty.
   double flops() const;
   std::string_view order() const;
 

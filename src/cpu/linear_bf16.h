@@ -1,5 +1,5 @@
 // Products of bf16 matrices for the linear cross entropy, where the CPU multiplies bf16 (AVX512_BF16): what
-// cpu/linear_simd.h does in f32, at twice its speed, with the same tile.
+// cpu/linear_simd.h does in f32, at twice its speed, with the same tile. No operator uses it yet.
 //
 // The instruction takes two steps of the reduction at once. So matrices are packed in pairs along the reduction, and a
 // reduction of odd length ends with a zero:

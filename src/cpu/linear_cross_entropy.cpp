@@ -38,6 +38,7 @@ class Fused final : public PlanBody {
       : op_(op),
         given_(given),
         first_(shard.first),
+        num_classes_(shard.num_classes),
         wants_(WantsOf(op, given)),
         instruction_set_(RowKernelsFor(isa).target),
         gradient_(SoftmaxGradientFor(isa)),
@@ -60,11 +61,8 @@ class Fused final : public PlanBody {
   std::string_view instruction_set() const override { return instruction_set_; }
 
   Status Run(Scratch scratch, const RunOptions& options) const override {
-    const std::int64_t N = op_.N(), work = N * op_.V();
-    // As many bytes as take about the time of the products.
-    const double bytes = static_cast<double>(work) * static_cast<double>(op_.H() + 1);
-    const int threads = layer_.Threads(
-        ThreadsFor(bytes > 1e15 ? std::int64_t{1} << 50 : static_cast<std::int64_t>(bytes), options.threads));
+    const std::int64_t work = op_.N() * op_.V();
+    const int threads = layer_.Threads(options.threads);
     TouchScratch(scratch, scratch_bytes(), threads);
     if (Status bad = loss_.targets.Read(scratch, threads); !bad.ok()) return bad;
     Progress progress(options, (wants_.statistics ? work : 0) + (layer_.wants_gradients() ? 3 * work : 0));
@@ -118,8 +116,13 @@ class Fused final : public PlanBody {
 
   LinearMemory MemoryOf() const {
     const bool gradients = op_.grad.input || op_.grad.weight || op_.grad.bias;
-    constexpr std::int64_t kArrays = 20;  // of 4 bytes, at most
-    return LinearMemory::For(op_, wants_.statistics && gradients, 4 * kArrays);
+    // At most: 7 statistics and argmax, tokens and their classes, 5 of the loss, 6 factors; targets; and a line for each piece
+    // to be rounded up to.
+    constexpr double kTokenBytes = 7 * 4 + 8 + 8 + 4 + 5 * 4 + 6 * 4 + 4, kLines = 40 * 64;
+    const double weights = op_.options.loss.weight ? 4 * static_cast<double>(num_classes_) : 0;
+    const double sums = 24 * static_cast<double>(SumBlocks(op_.N())) + 8 * static_cast<double>(op_.N() / 32768 + 1);
+    return LinearMemory::For(op_, wants_.statistics && gradients,
+                             kTokenBytes * static_cast<double>(op_.N()) + kLines + weights + sums);
   }
 
   // For Plan::flops and Plan::order.
@@ -133,7 +136,8 @@ class Fused final : public PlanBody {
     else if (layer_.group() > 0)
       order += fmt::format(", all logits of {} positions at a time", layer_.group());
     else
-      order += fmt::format(", {} classes at a time", std::min(op_.V(), layer_.chunk()));
+      order += fmt::format(", {} classes at a time",
+                           std::min(op_.V(), layer_.wants_gradients() ? layer_.chunk() : kClassBlock));
     SetProducts(
         2.0 * products * static_cast<double>(op_.N()) * static_cast<double>(op_.V()) * static_cast<double>(op_.H()),
         std::move(order));
@@ -155,7 +159,7 @@ class Fused final : public PlanBody {
                     .max = of.max,
                     .log_sum = of.log_sum,
                     .target = of.target,
-                    .reference = of.reference,
+                    .reference = of.linear == nullptr ? nullptr : of.max,
                     .linear = of.linear,
                     .moment = of.moment,
                     .sum = of.sum,
@@ -311,7 +315,7 @@ class Fused final : public PlanBody {
 
   const LinearCrossEntropy op_;
   const Given given_;
-  const std::int64_t first_;
+  const std::int64_t first_, num_classes_;
   const WantsAll wants_;
   const std::string_view instruction_set_;
   const SoftmaxGradientFunction gradient_;
@@ -342,7 +346,7 @@ std::string_view RefuseFused(const LinearCrossEntropy& op) {
 }
 
 std::unique_ptr<PlanBody> PlanFused(const LinearCrossEntropy& op, Isa isa) {
-  return std::make_unique<Fused>(op, Given{}, ShardOf(std::nullopt, op.V()), isa);
+  return std::make_unique<Fused>(op, Given{}, VocabularyShard{0, op.V()}, isa);
 }
 
 std::string_view RefuseFusedBackward(const LinearCrossEntropyBackward& op) {

@@ -181,6 +181,9 @@ class StatisticsLoss final : public PlanBody {
 std::string_view RefuseStatisticsLoss(const LinearCrossEntropyLoss& op) {
   if (op.max.dtype == DType::kF64 || (op.logits && op.logits->dtype == DType::kF64))
     return "f64 is left to the definition";
+  // Columns are classes to the loop, and one more stands for none of them.
+  if (op.probability && op.logits->dim(-1) >= std::int64_t{kIgnored<std::uint32_t>})
+    return "more than 2^32 - 2 columns of logits";
   CrossEntropy same{.input = LogitsLike(op.N(), ClassesOf(op)), .target = op.max};
   same.options = op.options, same.options.class_axis = 1, same.options.softcap = 0;
   return RefuseLogits(same);

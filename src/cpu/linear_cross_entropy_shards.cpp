@@ -38,9 +38,7 @@ class FusedStatistics final : public PlanBody {
 
   Status Run(Scratch scratch, const RunOptions& options) const override {
     const std::int64_t N = op_.N(), V = op_.V();
-    const double bytes = static_cast<double>(N * V) * static_cast<double>(op_.H() + 1);
-    const int threads = layer_.Threads(
-        ThreadsFor(bytes > 1e15 ? std::int64_t{1} << 50 : static_cast<std::int64_t>(bytes), options.threads));
+    const int threads = layer_.Threads(options.threads);
     TouchScratch(scratch, scratch_bytes(), threads);
     if (Status bad = loss_.targets.Read(scratch, threads); !bad.ok()) return bad;
     Progress progress(options, N * V);
@@ -53,7 +51,7 @@ class FusedStatistics final : public PlanBody {
                     });
     if (progress.stopped()) return Status::Error(Code::kCancelled, "cancelled: outputs are undefined");
     ClearIgnoredLogits(scratch, tokens);
-    Results(scratch, tokens, weight);
+    Results(scratch, tokens);
     progress.Advance(0, 0);
     return progress.stopped() ? Status::Error(Code::kCancelled, "cancelled: outputs are undefined") : Status::Ok();
   }
@@ -89,7 +87,7 @@ class FusedStatistics final : public PlanBody {
     }
   }
 
-  void Results(Scratch scratch, const Tokens& tokens, const float* weight) const {
+  void Results(Scratch scratch, const Tokens& tokens) const {
     const LinearStatistics::Arrays of = statistics_.Get(scratch);
     const std::int64_t n = tokens.count, V = op_.V();
     float* const value = scratch.Get(values_).data();
@@ -110,21 +108,7 @@ class FusedStatistics final : public PlanBody {
       live_.Scatter(scratch, n, OutputPerPosition(op_.target_logit), value);
     }
     if (op_.smoothing) {
-      // From sums relative to a reference to sums relative to the maximum, with the sum of weights in f64.
-      double weights = static_cast<double>(V);
-      if (weight != nullptr) {
-        weights = 0;
-        for (std::int64_t v = 0; v < V; ++v) weights += static_cast<double>(weight[shard_.first + v]);
-      }
-      for (std::int64_t i = 0; i < n; ++i) {
-        if (of.linear[i] == kMinusInfinity) {
-          value[i] = -kMinusInfinity;
-          continue;
-        }
-        const auto apart = static_cast<double>(of.max[i]) - static_cast<double>(of.reference[i]);
-        // Without weights nothing counts, however far apart: no 0 times infinity.
-        value[i] = static_cast<float>((weights == 0 ? 0 : apart * weights) - static_cast<double>(of.linear[i]));
-      }
+      for (std::int64_t i = 0; i < n; ++i) value[i] = 0 - of.linear[i];  // +0 of 0
       live_.Scatter(scratch, n, OutputPerPosition(op_.smoothing), value);
     }
     if (!op_.argmax) return;

@@ -114,8 +114,11 @@ class LinearLayer {
   // Tokens whose logits lie in g at a time; 0: all of them, those of one chunk.
   std::int64_t group() const { return group_; }
 
-  // Threads that have rows of g of their own.
-  int Threads(int threads) const {
+  // Threads to use: those that pay, and have rows of g of their own.
+  int Threads(int requested) const {
+    // As many bytes as take about the time of the products.
+    const double bytes = static_cast<double>(N_) * static_cast<double>(V_) * static_cast<double>(H_ + 1);
+    const int threads = ThreadsFor(bytes > 1e15 ? std::int64_t{1} << 50 : static_cast<std::int64_t>(bytes), requested);
     return own_rows() ? threads : static_cast<int>(std::min<std::int64_t>(threads, passing_rows_ / kTokens));
   }
 

@@ -41,8 +41,8 @@ struct LinearMemory {
   std::int64_t chunk = 0;    // classes whose gradients are made at a time
   bool grad_weight = false;  // sums of it in f32
 
-  // `keep`: logits are needed twice. token_bytes: of arrays with an element for each token.
-  static LinearMemory For(const LinearCrossEntropy& op, bool keep, std::int64_t token_bytes) {
+  // `keep`: logits are needed twice. others: bytes that the rest of the operator takes.
+  static LinearMemory For(const LinearCrossEntropy& op, bool keep, double others) {
     // In f64: no product of sizes overflows, and bytes need no exactness.
     const auto N = static_cast<double>(op.N()), V = static_cast<double>(op.V()), H = static_cast<double>(op.H());
     const double x_row = static_cast<double>(PaddedStride(op.H())), g_row = static_cast<double>(PaddedStride(op.V()));
@@ -51,9 +51,9 @@ struct LinearMemory {
         op.options.max_workspace ? static_cast<double>(*op.options.max_workspace) : std::max(kDefault, N * V);
     const double block = static_cast<double>(BlockOf(op.V())),
                  columns = static_cast<double>(RoundUp(op.H(), kTileColumns));
-    // Lines that pieces are rounded up to, targets, weights of classes and their gradient.
-    const double others = 4096 + 8 * N + 12 * V + static_cast<double>(token_bytes) * N;
-    const double left = most - others - 4 * (N + kTileRows) * x_row * 2 - 4 * block * H;
+    // Of the layer itself: tiles that skip_below left, bias and sums of its gradient.
+    const double small = (op.options.skip_below > 0 ? 16 * (N / kTileRows + 1) : 0) + 8 * V;
+    const double left = most - others - small - 4 * (N + kTileRows) * x_row * 2 - 4 * block * H;
     const LinearMemory most_of_four{.group = 0, .chunk = BlockOf(op.V()), .grad_weight = false};
     if (keep) {
       const auto rows = [&](double bytes) { return std::floor(bytes / (4 * g_row) / kTileRows) * kTileRows; };

@@ -179,26 +179,29 @@ void Fold(std::int64_t count, const float* block_max, const float* block_sum, co
   }
 }
 
-// As in the gradient of a softmax: p - 1 first, terms in the order of the formula.
+// As in the gradient of a softmax: p - 1 first, which only alpha sees.
 void ProbabilityGradient(float* g, std::int64_t rows, std::int64_t g_row, std::int64_t columns,
                          const std::uint32_t* classes, const float* alpha, const float* beta, const float* gamma,
                          const float* weight) {
   for (std::int64_t i = 0; i < rows; ++i) {
     float* const row = g + i * g_row;
-    if (static_cast<std::int64_t>(classes[i]) < columns) row[classes[i]] -= 1;
-    const float hit = beta == nullptr ? 0 : beta[i];
+    const bool here = static_cast<std::int64_t>(classes[i]) < columns;
+    const float p_y = here ? row[classes[i]] : 0, b = beta == nullptr ? 0 : beta[i];
     ForColumns<float>(columns, [&](auto d, std::int64_t v) HWY_ATTR {
       const auto p = hn::LoadU(d, row + v);
       auto du = hn::Mul(hn::Set(d, alpha[i]), p);
-      if (beta != nullptr) du = hn::Add(du, hn::Mul(hn::Set(d, hit), p));
+      if (beta != nullptr) du = hn::Add(du, hn::Mul(hn::Set(d, b), p));
       if (gamma != nullptr) {
         const auto w = weight == nullptr ? hn::Set(d, 1.0f) : hn::LoadU(d, weight + v);
         du = hn::Sub(du, hn::Mul(hn::Set(d, gamma[i]), w));
       }
       hn::StoreU(du, d, row + v);
     });
-    // The terms of beta are of p itself.
-    if (beta != nullptr && static_cast<std::int64_t>(classes[i]) < columns) row[classes[i]] += hit;
+    if (!here) continue;
+    float du = alpha[i] * (p_y - 1);
+    if (beta != nullptr) du += b * p_y;
+    if (gamma != nullptr) du -= gamma[i] * (weight == nullptr ? 1 : weight[classes[i]]);
+    row[classes[i]] = du;
   }
 }
 

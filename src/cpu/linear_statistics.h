@@ -3,6 +3,7 @@
 #define ONEHOT_CPU_LINEAR_STATISTICS_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -36,7 +37,8 @@ class LinearStatistics {
     if (wants.argmax) argmax_ = layout.Book<std::int64_t>(N);
   }
 
-  // Of each token. What is not wanted is null. target is z_y, 0 where the class is not one of the layer.
+  // Of each token. What is not wanted is null. target is z_y, 0 where the class is not one of the layer; linear is the sum
+  // of w (z - max), classes with w = 0 left out.
   struct Arrays {
     float *max, *log_sum, *sum, *target;
     float *reference, *linear, *moment;
@@ -69,6 +71,7 @@ class LinearStatistics {
       return !progress.stopped();
     });
     softmax_.log(all.sum + tokens.first, tokens.count, all.log_sum + tokens.first);
+    if (wants_.smoothing) Rebase(all, tokens, weight);
   }
 
   // A block's logits of a chunk as the loops of cpu/softmax_simd.h take them.
@@ -105,6 +108,21 @@ class LinearStatistics {
     for (float* const array : {all.sum, all.reference, all.linear, all.moment, all.target})
       if (array != nullptr) std::fill_n(array + tokens.first, tokens.count, 0.0f);
     if (all.argmax != nullptr) std::fill_n(all.argmax + tokens.first, tokens.count, std::int64_t{0});
+  }
+
+  // From sums relative to a reference to sums relative to the maximum.
+  void Rebase(const Arrays& all, const Tokens& tokens, const float* weight) const {
+    double weights = static_cast<double>(layer_.V());
+    if (weight != nullptr) {
+      weights = 0;
+      for (std::int64_t v = 0; v < layer_.V(); ++v) weights += static_cast<double>(weight[first_ + v]);
+    }
+    for (std::int64_t i = tokens.first; i < tokens.first + tokens.count; ++i) {
+      const double linear = static_cast<double>(all.linear[i]);
+      const double apart = static_cast<double>(all.max[i]) - static_cast<double>(all.reference[i]);
+      // -infinity stays, and without weights nothing counts, however far apart: no 0 times infinity.
+      if (weights != 0 && !std::isinf(all.linear[i])) all.linear[i] = static_cast<float>(linear - apart * weights);
+    }
   }
 
   // Terms of smoothing are relative to a reference, which is brought to that of the first chunk that has any.

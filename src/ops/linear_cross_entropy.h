@@ -23,7 +23,7 @@ inline LinearCrossEntropy WithoutOutputs(const LinearCrossEntropyBackward& op) {
 
 // The classes that rows of weight are.
 inline VocabularyShard ShardOf(const std::optional<VocabularyShard>& shard, std::int64_t V) {
-  return shard.value_or(VocabularyShard{0, V});
+  return shard ? *shard : VocabularyShard{0, V};
 }
 
 struct LinearLayerArguments {
