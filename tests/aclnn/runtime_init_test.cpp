@@ -1,4 +1,7 @@
+#include <cstddef>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "tests/aclnn/runtime.h"
 
@@ -62,6 +65,21 @@ TEST(Init, Version) {
   EXPECT_REFUSED(100000, aclrtGetVersion(nullptr, &minor, &patch), "majorVersion must not be null");
   EXPECT_REFUSED(100000, aclrtGetVersion(&major, nullptr, &patch), "minorVersion must not be null");
   EXPECT_REFUSED(100000, aclrtGetVersion(&major, &minor, nullptr), "patchVersion must not be null");
+}
+
+// The product is kept as long as the environment is the same, and no longer, however its memory is used again.
+TEST(Soc, FollowsTheEnvironment) {
+  constexpr const char* kNames[] = {"Ascend910A", "Ascend910B", "Ascend910_93", "Ascend950"};
+  std::vector<std::string> between(16);  // moves what the environment is kept in
+  for (std::size_t i = 0; i < 200000; ++i) {
+    unsetenv("ONEHOT_SOC");
+    between[i * i % 16] = std::string(i * 7919 % 700, 'x');
+    const char* const name = kNames[i % 4];
+    setenv("ONEHOT_SOC", name, 1);
+    ASSERT_STREQ(aclrtGetSocName(), name) << i;
+  }
+  unsetenv("ONEHOT_SOC");
+  EXPECT_STREQ(aclrtGetSocName(), "Ascend910B");
 }
 
 TEST(Soc, NameIsTheProduct) {
