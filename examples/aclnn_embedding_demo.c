@@ -25,61 +25,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "acl/acl.h"
+#include "aclnn_calls.h"
 #include "aclnnop/aclnn_embedding.h"
 #include "aclnnop/aclnn_embedding_dense_backward.h"
 #include "npy.h"
-
-/* ---- calling the device. Every function returns false after it has said what went wrong. */
-
-static bool Succeeded(int status, const char* call) {
-  if (status == ACL_SUCCESS) return true;
-  const char* reason = aclGetRecentErrMsg();
-  fprintf(stderr, "%s: status %d, %s\n", call, status, reason != NULL ? reason : "no message");
-  return false;
-}
-#define OK(call) Succeeded((call), #call)
-
-/* A dense tensor with its device memory. */
-typedef struct {
-  void* data;
-  size_t bytes;
-  aclTensor* tensor;
-} DeviceTensor;
-
-static bool Create(DeviceTensor* t, aclDataType type, uint64_t rank, int64_t rows, int64_t columns) {
-  const int64_t dims[2] = {rows, columns}, strides[2] = {rank == 2 ? columns : 1, 1};
-  t->bytes = (size_t)rows * (size_t)(rank == 2 ? columns : 1) * aclDataTypeSize(type);
-  if (!OK(aclrtMalloc(&t->data, t->bytes, ACL_MEM_MALLOC_HUGE_FIRST))) return false;
-  t->tensor = aclCreateTensor(dims, rank, type, strides, 0, ACL_FORMAT_ND, dims, rank, t->data);
-  return t->tensor != NULL || Succeeded(-1, "aclCreateTensor");
-}
-
-static void Destroy(DeviceTensor* t) {
-  if (t->tensor != NULL) aclDestroyTensor(t->tensor);
-  if (t->data != NULL) aclrtFree(t->data);
-}
-
-static bool ToDevice(const DeviceTensor* t, const void* host) {
-  return OK(aclrtMemcpy(t->data, t->bytes, host, t->bytes, ACL_MEMCPY_HOST_TO_DEVICE));
-}
-
-static bool ToHost(void* host, const DeviceTensor* t) {
-  return OK(aclrtMemcpy(host, t->bytes, t->data, t->bytes, ACL_MEMCPY_DEVICE_TO_HOST));
-}
-
-typedef aclnnStatus (*Phase2)(void*, uint64_t, aclOpExecutor*, aclrtStream);
-
-/* The second phase of any operator: workspace, launch, wait. */
-static bool Launch(Phase2 phase2, const char* name, uint64_t workspace_size, aclOpExecutor* executor,
-                   aclrtStream stream) {
-  void* workspace = NULL;
-  if (workspace_size > 0 && !OK(aclrtMalloc(&workspace, workspace_size, ACL_MEM_MALLOC_HUGE_FIRST))) return false;
-  const bool ok =
-      Succeeded(phase2(workspace, workspace_size, executor, stream), name) && OK(aclrtSynchronizeStream(stream));
-  if (workspace != NULL) aclrtFree(workspace);
-  return ok;
-}
 
 static double Seconds(void) {
   struct timespec now;
@@ -160,9 +109,10 @@ static bool Prepare(Training* t, const char* tokens_path, const char* table_path
     fprintf(stderr, "out of memory\n");
     return false;
   }
+  const int64_t tokens[] = {t->n}, table[] = {t->v, t->d}, rows[] = {t->n, t->d};
   return OK(aclInit(NULL)) && OK(aclrtSetDevice(0)) && OK(aclrtCreateStream(&t->stream)) &&
-         Create(&t->tokens_device, ACL_INT64, 1, t->n, 1) && Create(&t->table_device, ACL_FLOAT, 2, t->v, t->d) &&
-         Create(&t->rows_device, ACL_FLOAT, 2, t->n, t->d) && Create(&t->dw_device, ACL_FLOAT, 2, t->v, t->d) &&
+         Create(&t->tokens_device, ACL_INT64, 1, tokens) && Create(&t->table_device, ACL_FLOAT, 2, table) &&
+         Create(&t->rows_device, ACL_FLOAT, 2, rows) && Create(&t->dw_device, ACL_FLOAT, 2, table) &&
          ToDevice(&t->tokens_device, t->tokens.data);
 }
 

@@ -15,6 +15,11 @@
 
 namespace onehot {
 
+// What Run returns where the caller's progress function stopped it.
+inline Status Cancelled() {
+  return Status::Error(Code::kCancelled, "cancelled: outputs are undefined");
+}
+
 class PlanBody {
  public:
   virtual ~PlanBody() = default;

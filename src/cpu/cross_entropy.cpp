@@ -64,7 +64,7 @@ class Batches final : public PlanBody {
       progress.Advance(bytes / std::max<std::int64_t>(N, 1) * (end - begin), thread);
     });
     progress.Advance(0, 0);
-    if (progress.stopped()) return Status::Error(Code::kCancelled, "cancelled: outputs are undefined");
+    if (progress.stopped()) return Cancelled();
 
     if (reduced_ && !blockwise_) {
       ParallelFor(threads, problem_.sum_blocks(), [&](std::int64_t b, int) {

@@ -81,11 +81,11 @@ class Fused final : public PlanBody {
     for (std::int64_t begin = 0; begin == 0 || begin < tokens.count; begin += most) {
       const Tokens group(begin, std::min(most, tokens.count - begin), threads);
       if (wants_.statistics) statistics_.Run(scratch, group, weight, progress, [](auto&&...) {});
-      if (progress.stopped()) return Stopped();
+      if (progress.stopped()) return Cancelled();
       if (!layer_.wants_gradients()) continue;
       PrepareGradients(scratch, group, weight, factors, divisors);
       Gradients(scratch, group, begin + most >= tokens.count, weight, progress);
-      if (progress.stopped()) return Stopped();
+      if (progress.stopped()) return Cancelled();
     }
     if (layer_.wants_gradients()) {
       // Without classes no token has a row of its own.
@@ -96,7 +96,7 @@ class Fused final : public PlanBody {
     const float* const z_terms = z_loss() ? scratch.Get(z_terms_).data() : nullptr;
     loss_.StoreReduced(scratch, weight, threads, op_.loss, op_.total_weight, scratch.Get(loss_terms_).data(), z_terms);
     progress.Advance(0, 0);
-    return progress.stopped() ? Stopped() : Status::Ok();
+    return progress.stopped() ? Cancelled() : Status::Ok();
   }
 
  private:
@@ -143,7 +143,6 @@ class Fused final : public PlanBody {
         std::move(order));
   }
 
-  static Status Stopped() { return Status::Error(Code::kCancelled, "cancelled: outputs are undefined"); }
   bool z_loss() const { return op_.options.loss.z_loss > 0; }
   const float* TokenWeight(Scratch scratch, std::int64_t first) const {
     return loss_.token_weight ? scratch.Get(token_weight_).data() + first : nullptr;

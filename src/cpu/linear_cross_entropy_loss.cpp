@@ -75,7 +75,7 @@ class StatisticsLoss final : public PlanBody {
     loss_.StoreReduced(scratch, weight, threads, op_.loss, op_.total_weight, all(terms_), z_terms);
     if (op_.probability) Probabilities(scratch, classes, columns, threads, progress);
     progress.Advance(0, 0);
-    return progress.stopped() ? Status::Error(Code::kCancelled, "cancelled: outputs are undefined") : Status::Ok();
+    return progress.stopped() ? Cancelled() : Status::Ok();
   }
 
  private:

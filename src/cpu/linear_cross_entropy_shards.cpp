@@ -49,11 +49,11 @@ class FusedStatistics final : public PlanBody {
                     [&](const ClassRange& range, const TokenBlock& block, const float* u) {
                       if (op_.logits) StoreLogits(scratch, range, block, u);
                     });
-    if (progress.stopped()) return Status::Error(Code::kCancelled, "cancelled: outputs are undefined");
+    if (progress.stopped()) return Cancelled();
     ClearIgnoredLogits(scratch, tokens);
     Results(scratch, tokens);
     progress.Advance(0, 0);
-    return progress.stopped() ? Status::Error(Code::kCancelled, "cancelled: outputs are undefined") : Status::Ok();
+    return progress.stopped() ? Cancelled() : Status::Ok();
   }
 
  private:

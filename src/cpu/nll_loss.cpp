@@ -68,7 +68,7 @@ class Blocks final : public PlanBody {
       progress.Advance(count * per_position, thread);
     });
     progress.Advance(0, 0);
-    if (progress.stopped()) return Status::Error(Code::kCancelled, "cancelled: outputs are undefined");
+    if (progress.stopped()) return Cancelled();
 
     LossSums total{0, 0, 0};
     for (std::int64_t b = 0; !none && b < blocks_; ++b) {

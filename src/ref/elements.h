@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/layout.h"
+#include "core/plan_body.h"
 #include "onehot/plan.h"
 #include "ops/indices.h"
 #include "ops/losses.h"
@@ -50,8 +51,7 @@ Status ForEachTarget(const ConstTensorView& target, std::int64_t C, std::int64_t
     for (std::int64_t i = 0; i < at.count; ++i) {
       const auto y = static_cast<std::int64_t>(static_cast<const I*>(target.data)[at.Offset(i)]);
       if (y != ignore_index && (y < 0 || y >= C)) return BadIndex("target", target, i, C);
-      if (options.progress && i % kReport == kReport - 1 && !options.progress(i, at.count))
-        return Status::Error(Code::kCancelled, "cancelled: outputs are undefined");
+      if (options.progress && i % kReport == kReport - 1 && !options.progress(i, at.count)) return Cancelled();
       visit(i, y == ignore_index ? std::int64_t{-1} : y);
     }
     return Status::Ok();
