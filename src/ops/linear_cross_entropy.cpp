@@ -60,8 +60,9 @@ Status CheckLayerShapes(const LinearLayerArguments& op, const std::optional<Voca
   const std::int64_t V = op.weight.dim(0);
   if (shard && (shard->first < 0 || shard->num_classes < V || shard->first > shard->num_classes - V))
     return Status::Error(Code::kBadArgument,
-                         fmt::format("shard: classes {} to {} must lie in [0, num_classes), which is [0, {})",
-                                     shard->first, shard->first + V, shard->num_classes));
+                         fmt::format("shard: the {} classes of weight from first = {} on must lie in [0, num_classes), "
+                                     "which is [0, {})",
+                                     V, shard->first, shard->num_classes));
   if (op.options.bias)
     if (Status bad = CheckPerClass("bias", *op.options.bias, V); !bad.ok()) return bad;
   return CheckLossOptionShapes(op.options.loss, op.target, shard ? shard->num_classes : V, kClassWeight);
