@@ -33,6 +33,8 @@ void AddGradientOptions(CLI::App& command, LinearOptions& options) {
       .add_option("--skip-below", options.skip_below,
                   "Leave out products of tiles of logits whose gradient is smaller than this (default: 0)")
       ->type_name("BOUND");
+  command.add_flag("--reproducible", options.reproducible,
+                   "The same bits on every CPU: no products of bf16, which some CPUs have");
   add("--grad-input", options.grad_input, options.grad_input_dtype,
       "Write the gradient of input: its shape, dtype and order; may be --input");
   add("--grad-weight", options.grad_weight, options.grad_weight_dtype,

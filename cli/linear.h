@@ -21,6 +21,7 @@ struct LinearOptions {
   double logit_scale = 1;
   std::optional<std::int64_t> max_workspace;
   double skip_below = 0;
+  bool reproducible = false;
   LossOptions loss;
   LogitOptions logits;
   UpstreamOptions upstream;
@@ -59,6 +60,7 @@ LinearInputs SetLinearFields(Problem& problem, const LinearOptions& options, Inp
   problem.options.logit_scale = options.logit_scale;
   problem.options.max_workspace = options.max_workspace;
   problem.options.skip_below = options.skip_below;
+  problem.options.reproducible = options.reproducible;
   problem.upstream = ReadLinearUpstream(options, inputs);
   SetLossFields(problem.options.loss, options.loss, inputs, "class weight");
   SetLogitFields(problem.options.loss, options.logits);

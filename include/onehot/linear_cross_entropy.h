@@ -32,6 +32,7 @@ struct LinearCrossEntropyOptions {
   double logit_scale = 1;  // alpha, finite
   std::optional<std::int64_t> max_workspace = std::nullopt;  // bytes, not negative: see "Memory" below
   double skip_below = 0;                                     // finite, not negative: see "Skipping" below
+  bool reproducible = false;                                 // the same bits on every CPU: see "bf16" below
 };
 
 // The gradients that are wanted, and where they go; the others cost nothing, and do not change the bits of these.
@@ -72,24 +73,34 @@ struct LinearCrossEntropyUpstream {
 //
 // Numerics. Sums are in f32 (f64 for f64 input). Every element of a product is one chain of fused multiply-adds in
 // ascending order: of columns for logits, of positions that are not ignored for grad_weight and grad_bias (whose terms are
-// just added), of classes for grad_input. Sums of exponentials and over positions (f64) are those of
-// CrossEntropy. p_y - 1 is
-// formed before any rounding; each result is rounded once to its dtype. The bits are the same for any number of threads,
-// any instruction set and any strides, and do not depend on what else is asked for. A NaN in a position makes its own
-// results NaN, its row of grad_input, and all of grad_weight and grad_bias.
+// just added), of classes for grad_input. Sums of exponentials and over positions (f64) are those of CrossEntropy. p_y - 1 is
+// formed before any rounding; each result is rounded once to its dtype. The bits are the same for any number of threads, any
+// instruction set and any strides, and do not depend on what else is asked for. A NaN in a position makes its own results
+// NaN, its row of grad_input, and all of grad_weight and grad_bias.
 //
-// Memory. Scratch is the input in f32, grad_input in f32, packed rows of weight, and logits. max_workspace is what
-// Plan::scratch_bytes() should not exceed; where the least that is possible takes more, that is taken (it has
-// 400 KB for each CPU of the machine, 8 at least, where there are tokens for all of them). With loss and
-// gradients in one call there are two orders:
+// bf16. Where the CPU multiplies bf16 (AVX512_BF16), the products of bf16 input are its, at twice the speed, unless
+// `reproducible` asks for the above. Sums are in f32 all the same, but
+//
+//   alpha du        is rounded once to bf16, to nearest even, before the products of grad_input and grad_weight, by at most
+//                   2^-8 of itself; grad_bias is the sum of what was not rounded
+//   a chain         goes by two elements at a time, 2k and 2k + 1, the latter added first
+//   below 2^-126    in magnitude operands and sums of products are taken for 0
+//
+// These bits, too, are the same for any number of threads, strides and workspace, and on all CPUs with these products.
+// Plan::implementation() is "cpu:bf16" then.
+//
+// Memory. Scratch is the input in f32, grad_input in f32, packed rows of weight, and logits; for products of bf16 also alpha
+// du of 1024 classes in bf16, for each of grad_input and grad_weight. max_workspace is what Plan::scratch_bytes() should not
+// exceed; where the least that is possible takes more, that is taken (it has 400 KB for each CPU of the machine, 8 at least,
+// where there are tokens for all of them). With loss and gradients in one call there are two orders:
 //
 //   four products   all positions, 64 to 1024 classes at a time: statistics first, then logits once more for gradients
 //   three products  some positions, all classes at a time: their logits stay in scratch, 4 V bytes a position, until
 //                   their gradients are done. grad.weight in 16 bits takes 4 V H bytes more, unless one time is enough
 //
-// Three are taken where they fit with some 220 positions at least, or all. Without max_workspace, they have to fit in the
-// larger of 64 MiB and N V bytes, an eighth of logits and their gradient in f32, and four take 1024 classes. The bits of
-// results do not depend on it. Plan::order() says which was taken.
+// Three are taken where they fit with some 220 positions at least (440 for products of bf16), or all. Without
+// max_workspace, they have to fit in 64 MiB, or in an eighth of logits and their gradient in the dtype of input where that
+// is more, and four take 1024 classes. The bits of results do not depend on it. Plan::order() says which was taken.
 //
 // Skipping. Where alpha du of 6 tokens (positions that are not ignored, counted from the first) and 64 classes (from class
 // 0) is smaller than skip_below in magnitude throughout, it may be taken for 0, and its part of the products is left out.

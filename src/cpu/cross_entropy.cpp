@@ -154,7 +154,7 @@ class Batches final : public PlanBody {
 
 }  // namespace
 
-std::string_view RefuseBatches(const CrossEntropy& op) {
+std::string_view RefuseBatches(const CrossEntropy& op, Isa) {
   return RefuseLogits(op);
 }
 

@@ -11,10 +11,10 @@
 
 namespace onehot::cpu {
 
-std::string_view RefuseBatches(const CrossEntropy& op);
+std::string_view RefuseBatches(const CrossEntropy& op, Isa);
 std::unique_ptr<PlanBody> PlanBatches(const CrossEntropy& op, Isa isa);
 
-std::string_view RefuseBatchesBackward(const CrossEntropyBackward& op);
+std::string_view RefuseBatchesBackward(const CrossEntropyBackward& op, Isa);
 std::unique_ptr<PlanBody> PlanBatchesBackward(const CrossEntropyBackward& op, Isa isa);
 
 }  // namespace onehot::cpu

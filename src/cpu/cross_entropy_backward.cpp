@@ -139,7 +139,7 @@ class BatchesBackward final : public PlanBody {
 
 }  // namespace
 
-std::string_view RefuseBatchesBackward(const CrossEntropyBackward& op) {
+std::string_view RefuseBatchesBackward(const CrossEntropyBackward& op, Isa) {
   return RefuseLogits(op);
 }
 

@@ -120,7 +120,7 @@ class Gather final : public PlanBody {
 
 }  // namespace
 
-std::string_view RefuseGather(const Embedding&) {
+std::string_view RefuseGather(const Embedding&, Isa) {
   return "";
 }
 

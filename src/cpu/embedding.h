@@ -11,10 +11,10 @@
 
 namespace onehot::cpu {
 
-std::string_view RefuseGrouped(const EmbeddingBackward& op);
+std::string_view RefuseGrouped(const EmbeddingBackward& op, Isa);
 std::unique_ptr<PlanBody> PlanGrouped(const EmbeddingBackward& op, Isa isa);
 
-std::string_view RefuseGather(const Embedding& op);
+std::string_view RefuseGather(const Embedding& op, Isa);
 std::unique_ptr<PlanBody> PlanGather(const Embedding& op, Isa isa);
 
 }  // namespace onehot::cpu

@@ -206,7 +206,7 @@ class Grouped final : public PlanBody {
 
 }  // namespace
 
-std::string_view RefuseGrouped(const EmbeddingBackward&) {
+std::string_view RefuseGrouped(const EmbeddingBackward&, Isa) {
   return "";
 }
 

@@ -251,13 +251,14 @@ ONEHOT_BF16 void Round(const Bf16RoundTask& t) {
       }
       if (across != nullptr) {
         const TwoRows pairs = Interleave(first, second);
-        _mm512_store_si512(across + j, pairs.low);
-        _mm512_store_si512(across + j + kLanes, pairs.high);
+        Bf16Pair* const to = across + j / kRoundPanel * t.across_panel + j % kRoundPanel;
+        _mm512_store_si512(to, pairs.low);
+        _mm512_store_si512(to + kLanes, pairs.high);
       }
     }
   }
 }
-static_assert(kRoundColumns == kNumbers);
+static_assert(kRoundColumns == kNumbers && kRoundPanel % kRoundColumns == 0);
 
 constexpr Bf16Kernels kKernels = {Multiply, Pack, InterleaveAny, Round};
 

@@ -1,5 +1,5 @@
 // Products of bf16 matrices for the linear cross entropy, where the CPU multiplies bf16 (AVX512_BF16): what
-// cpu/linear_simd.h does in f32, at twice its speed, with the same tile. No operator uses it yet.
+// cpu/linear_simd.h does in f32, at twice its speed, with the same tile.
 //
 // The instruction takes two steps of the reduction at once. So matrices are packed in pairs along the reduction, and a
 // reduction of odd length ends with a zero:
@@ -49,8 +49,8 @@ struct Bf16ProductTask {
   bool accumulate;
 };
 
-// What Bf16Kernels::round writes is whole vectors: this many columns at a time.
-inline constexpr std::int64_t kRoundColumns = 32;
+// What Bf16Kernels::round writes is whole vectors: this many columns at a time. Panels of what it writes across have so many.
+inline constexpr std::int64_t kRoundColumns = 32, kRoundPanel = 96;
 
 // Rounds from[i * from_row + j], i < rows, j < columns, once, and writes the same numbers in two layouts, either of which
 // may be null. Both are zero where the matrix ends: for i up to padded_rows, an even number, and j up to columns rounded up
@@ -61,8 +61,12 @@ struct Bf16RoundTask {
   std::int64_t rows, padded_rows, columns;
   Bf16Pair* along;  // along[i * along_row + k]: columns 2k and 2k + 1 of row i
   std::int64_t along_row;
-  Bf16Pair* across;  // across[k * across_row + j]: column j of rows 2k and 2k + 1; aligned to 64 bytes, across_row a
-  std::int64_t across_row;  // multiple of 16; likewise `along` and along_row
+  // Column j of rows 2k and 2k + 1: across[k * across_row + j], or, panel after panel of kRoundPanel columns,
+  // across[j / kRoundPanel * across_panel + k * across_row + j % kRoundPanel]. Aligned to 64 bytes, across_row and
+  // across_panel multiples of 16; likewise `along` and along_row.
+  Bf16Pair* across;
+  std::int64_t across_row;
+  std::int64_t across_panel = kRoundPanel;
 };
 
 struct Bf16Kernels {

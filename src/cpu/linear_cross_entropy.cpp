@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "cpu/cross_entropy_parts.h"
+#include "cpu/linear_bf16.h"
 #include "cpu/linear_layer.h"
 #include "cpu/linear_statistics.h"
 #include "cpu/linear_tokens.h"
@@ -34,7 +35,7 @@ struct Given {
 
 class Fused final : public PlanBody {
  public:
-  Fused(const LinearCrossEntropy& op, const Given& given, const VocabularyShard& shard, Isa isa)
+  Fused(const LinearCrossEntropy& op, const Given& given, const VocabularyShard& shard, Arithmetic arithmetic, Isa isa)
       : op_(op),
         given_(given),
         first_(shard.first),
@@ -43,7 +44,7 @@ class Fused final : public PlanBody {
         instruction_set_(RowKernelsFor(isa).target),
         gradient_(SoftmaxGradientFor(isa)),
         kernels_(LinearKernelsFor(isa)),
-        layer_(op, MemoryOf(), isa, layout_),
+        layer_(op, MemoryOf(arithmetic), isa, layout_),
         live_(op.N(), layout_),
         statistics_(layer_, live_, op.N(), shard.first, static_cast<float>(op.options.loss.softcap), wants_.of, isa,
                     layout_),
@@ -114,14 +115,14 @@ class Fused final : public PlanBody {
         {op.loss && op.options.loss.label_smoothing > 0, op.entropy || (gradients && entropy), op.argmax.has_value()}};
   }
 
-  LinearMemory MemoryOf() const {
+  LinearMemory MemoryOf(Arithmetic arithmetic) const {
     const bool gradients = op_.grad.input || op_.grad.weight || op_.grad.bias;
     // At most: 7 statistics and argmax, tokens and their classes, 5 of the loss, 6 factors; targets; and a line for each piece
     // to be rounded up to.
     constexpr double kTokenBytes = 7 * 4 + 8 + 8 + 4 + 5 * 4 + 6 * 4 + 4, kLines = 40 * 64;
     const double weights = op_.options.loss.weight ? 4 * static_cast<double>(num_classes_) : 0;
     const double sums = 24 * static_cast<double>(SumBlocks(op_.N())) + 8 * static_cast<double>(op_.N() / 32768 + 1);
-    return LinearMemory::For(op_, wants_.statistics && gradients,
+    return LinearMemory::For(op_, arithmetic, wants_.statistics && gradients,
                              kTokenBytes * static_cast<double>(op_.N()) + kLines + weights + sums);
   }
 
@@ -266,13 +267,16 @@ class Fused final : public PlanBody {
       tokens.ForBlocks([&](const TokenBlock& block, int thread) {
         if (progress.stopped()) return;
         if (given_.probability)
-          layer_.LoadBlock(scratch, range, block, *given_.probability, live_.Positions(scratch));
+          layer_.LoadBlock(scratch, range, block, thread, *given_.probability, live_.Positions(scratch));
         else if (!keeps_logits)
           layer_.Logits(scratch, Pass::kGradients, range, block, thread);
         GradientOf(scratch, range, block, thread, weight);
-        layer_.AddGradInput(scratch, range, block);
-        progress.Advance(2 * block.count * range.count, thread);
+        layer_.TakeGradient(scratch, range, block, thread);
+        progress.Advance(block.count * range.count, thread);
       });
+      if (progress.stopped()) return false;
+      layer_.AddGradInput(scratch, tokens, range);
+      progress.Advance(tokens.count * range.count, 0);
       if (progress.stopped()) return false;
       layer_.StoreGradWeight(scratch, tokens, last, range);
       progress.Advance(tokens.count * range.count, 0);
@@ -340,21 +344,52 @@ std::string_view RefuseFusedLayer(const LinearLayerArguments& op, std::int64_t n
   return RefuseLogits(loss);
 }
 
-std::string_view RefuseFused(const LinearCrossEntropy& op) {
+std::string_view RefuseBf16Layer(const LinearLayerArguments& op, std::int64_t num_classes, bool reproducible, Isa isa) {
+  if (op.input.dtype != DType::kBF16) return "input is not bf16";
+  if (reproducible) return "reproducible asks for the bits that every CPU has";
+  if (Bf16KernelsFor(isa) == nullptr) return "no products of bf16 (AVX512_BF16), or ONEHOT_MAX_ISA rules them out";
+  return RefuseFusedLayer(op, num_classes);
+}
+
+std::string_view RefuseFused(const LinearCrossEntropy& op, Isa) {
   return RefuseFusedLayer(ArgumentsOf(op), op.V());
 }
 
 std::unique_ptr<PlanBody> PlanFused(const LinearCrossEntropy& op, Isa isa) {
-  return std::make_unique<Fused>(op, Given{}, VocabularyShard{0, op.V()}, isa);
+  return std::make_unique<Fused>(op, Given{}, VocabularyShard{0, op.V()}, Arithmetic::kF32, isa);
 }
 
-std::string_view RefuseFusedBackward(const LinearCrossEntropyBackward& op) {
+std::string_view RefuseBf16(const LinearCrossEntropy& op, Isa isa) {
+  return RefuseBf16Layer(ArgumentsOf(op), op.V(), op.options.reproducible, isa);
+}
+
+std::unique_ptr<PlanBody> PlanBf16(const LinearCrossEntropy& op, Isa isa) {
+  return std::make_unique<Fused>(op, Given{}, VocabularyShard{0, op.V()}, Arithmetic::kBf16, isa);
+}
+
+namespace {
+
+std::unique_ptr<PlanBody> PlanBackward(const LinearCrossEntropyBackward& op, Arithmetic arithmetic, Isa isa) {
+  const Given given{op.lse, op.max, op.sum_exp, op.entropy, op.probability};
+  return std::make_unique<Fused>(WithoutOutputs(op), given, ShardOf(op.shard, op.V()), arithmetic, isa);
+}
+
+}  // namespace
+
+std::string_view RefuseFusedBackward(const LinearCrossEntropyBackward& op, Isa) {
   return RefuseFusedLayer(ArgumentsOf(op), ShardOf(op.shard, op.V()).num_classes);
 }
 
 std::unique_ptr<PlanBody> PlanFusedBackward(const LinearCrossEntropyBackward& op, Isa isa) {
-  const Given given{op.lse, op.max, op.sum_exp, op.entropy, op.probability};
-  return std::make_unique<Fused>(WithoutOutputs(op), given, ShardOf(op.shard, op.V()), isa);
+  return PlanBackward(op, Arithmetic::kF32, isa);
+}
+
+std::string_view RefuseBf16Backward(const LinearCrossEntropyBackward& op, Isa isa) {
+  return RefuseBf16Layer(ArgumentsOf(op), ShardOf(op.shard, op.V()).num_classes, op.options.reproducible, isa);
+}
+
+std::unique_ptr<PlanBody> PlanBf16Backward(const LinearCrossEntropyBackward& op, Isa isa) {
+  return PlanBackward(op, Arithmetic::kBf16, isa);
 }
 
 }  // namespace onehot::cpu

@@ -16,16 +16,25 @@ namespace onehot::cpu {
 // f64, and what f32 cannot hold, are left to the definition.
 std::string_view RefuseFusedLayer(const LinearLayerArguments& op, std::int64_t num_classes);
 
-std::string_view RefuseFused(const LinearCrossEntropy& op);
+// And products of bf16: what else they do not take.
+std::string_view RefuseBf16Layer(const LinearLayerArguments& op, std::int64_t num_classes, bool reproducible, Isa isa);
+
+std::string_view RefuseFused(const LinearCrossEntropy& op, Isa);
 std::unique_ptr<PlanBody> PlanFused(const LinearCrossEntropy& op, Isa isa);
+std::string_view RefuseBf16(const LinearCrossEntropy& op, Isa isa);
+std::unique_ptr<PlanBody> PlanBf16(const LinearCrossEntropy& op, Isa isa);
 
-std::string_view RefuseFusedBackward(const LinearCrossEntropyBackward& op);
+std::string_view RefuseFusedBackward(const LinearCrossEntropyBackward& op, Isa);
 std::unique_ptr<PlanBody> PlanFusedBackward(const LinearCrossEntropyBackward& op, Isa isa);
+std::string_view RefuseBf16Backward(const LinearCrossEntropyBackward& op, Isa isa);
+std::unique_ptr<PlanBody> PlanBf16Backward(const LinearCrossEntropyBackward& op, Isa isa);
 
-std::string_view RefuseFusedStatistics(const LinearCrossEntropyStatistics& op);
+std::string_view RefuseFusedStatistics(const LinearCrossEntropyStatistics& op, Isa);
 std::unique_ptr<PlanBody> PlanFusedStatistics(const LinearCrossEntropyStatistics& op, Isa isa);
+std::string_view RefuseBf16Statistics(const LinearCrossEntropyStatistics& op, Isa isa);
+std::unique_ptr<PlanBody> PlanBf16Statistics(const LinearCrossEntropyStatistics& op, Isa isa);
 
-std::string_view RefuseStatisticsLoss(const LinearCrossEntropyLoss& op);
+std::string_view RefuseStatisticsLoss(const LinearCrossEntropyLoss& op, Isa);
 std::unique_ptr<PlanBody> PlanStatisticsLoss(const LinearCrossEntropyLoss& op, Isa isa);
 
 }  // namespace onehot::cpu

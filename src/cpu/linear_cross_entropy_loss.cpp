@@ -178,7 +178,7 @@ class StatisticsLoss final : public PlanBody {
 
 }  // namespace
 
-std::string_view RefuseStatisticsLoss(const LinearCrossEntropyLoss& op) {
+std::string_view RefuseStatisticsLoss(const LinearCrossEntropyLoss& op, Isa) {
   if (op.max.dtype == DType::kF64 || (op.logits && op.logits->dtype == DType::kF64))
     return "f64 is left to the definition";
   // Columns are classes to the loop, and one more stands for none of them.

@@ -19,12 +19,12 @@ namespace {
 
 class FusedStatistics final : public PlanBody {
  public:
-  FusedStatistics(const LinearCrossEntropyStatistics& op, Isa isa)
+  FusedStatistics(const LinearCrossEntropyStatistics& op, Arithmetic arithmetic, Isa isa)
       : op_(op),
         shard_(ShardOf(op.shard, op.V())),
         instruction_set_(RowKernelsFor(isa).target),
         kernels_(LinearKernelsFor(isa)),
-        layer_(LayerOf(op), LinearMemory{}, isa, layout_),
+        layer_(LayerOf(op), LinearMemory{.arithmetic = arithmetic}, isa, layout_),
         live_(op.N(), layout_),
         statistics_(layer_, live_, op.N(), shard_.first, static_cast<float>(op.options.loss.softcap),
                     {op.smoothing.has_value(), op.moment.has_value(), op.argmax.has_value()}, isa, layout_),
@@ -128,15 +128,28 @@ class FusedStatistics final : public PlanBody {
   Piece<float> values_;
 };
 
+std::string_view RefuseLogitsOutput(const LinearCrossEntropyStatistics& op) {
+  return op.logits && op.options.loss.softcap > 0 ? "logits with a softcap are left to the definition" : "";
+}
+
 }  // namespace
 
-std::string_view RefuseFusedStatistics(const LinearCrossEntropyStatistics& op) {
-  if (op.logits && op.options.loss.softcap > 0) return "logits with a softcap are left to the definition";
+std::string_view RefuseFusedStatistics(const LinearCrossEntropyStatistics& op, Isa) {
+  if (!RefuseLogitsOutput(op).empty()) return RefuseLogitsOutput(op);
   return RefuseFusedLayer(ArgumentsOf(op), ShardOf(op.shard, op.V()).num_classes);
 }
 
 std::unique_ptr<PlanBody> PlanFusedStatistics(const LinearCrossEntropyStatistics& op, Isa isa) {
-  return std::make_unique<FusedStatistics>(op, isa);
+  return std::make_unique<FusedStatistics>(op, Arithmetic::kF32, isa);
+}
+
+std::string_view RefuseBf16Statistics(const LinearCrossEntropyStatistics& op, Isa isa) {
+  if (!RefuseLogitsOutput(op).empty()) return RefuseLogitsOutput(op);
+  return RefuseBf16Layer(ArgumentsOf(op), ShardOf(op.shard, op.V()).num_classes, op.options.reproducible, isa);
+}
+
+std::unique_ptr<PlanBody> PlanBf16Statistics(const LinearCrossEntropyStatistics& op, Isa isa) {
+  return std::make_unique<FusedStatistics>(op, Arithmetic::kBf16, isa);
 }
 
 }  // namespace onehot::cpu

@@ -1,60 +1,31 @@
 // A linear layer, a chunk of its weight at a time: logits of tokens, and the two products of its gradients.
 //
-// Tokens are rows of input that count: positions that are ignored are left out from the start. Everything is packed to f32:
+// Tokens are rows of input that count: positions that are ignored are left out from the start. Operands are packed
+// (cpu/linear_products.h); everything else is f32:
 //
-//   x    [tokens][Hs]          a operand of logits, b operand of grad_weight
-//   wt   [chunk / 64][H][64]   b operand of logits
-//   w    [H / 64][chunk][64]   b operand of grad_input
-//   g    [tokens][Gs]          logits of a chunk, then their gradient: a operand of grad_input and, its columns as rows,
-//                              of grad_weight. With a group of tokens at a time (linear_memory.h): of all chunks
-//   dx   [tokens][Hs]          grad_input, summed up over chunks
-//   dw   [V][H]                grad_weight, summed up over groups of tokens, where its own memory does not hold f32
-//
-// so that three products of one micro-kernel (cpu/linear_simd.h) read rows of 64 floats that lie side by side.
+//   g    [tokens][Gs]   logits of a chunk, then their gradient; those of all chunks with a group of tokens at a time
+//                       (linear_memory.h); or only of the blocks that are at work
+//   dx   [tokens][Hs]   grad_input, summed up over chunks
+//   dw   [V][H]         grad_weight, summed up over groups of tokens, where its own memory does not hold f32
 #ifndef ONEHOT_CPU_LINEAR_LAYER_H_
 #define ONEHOT_CPU_LINEAR_LAYER_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "core/layout.h"
 #include "core/scratch.h"
 #include "cpu/linear_memory.h"
+#include "cpu/linear_products.h"
 #include "cpu/linear_simd.h"
 #include "cpu/softmax_simd.h"
 #include "cpu/threads.h"
+#include "cpu/token_blocks.h"
 #include "onehot/linear_cross_entropy.h"
 
 namespace onehot::cpu {
-
-struct TokenBlock {
-  std::int64_t begin, count;
-  std::int64_t padded;  // count rounded up to kTileRows
-  std::int64_t within;  // begin, counted from the first of the tokens that blocks were made of
-};
-
-// Tokens of a run from `first`, a multiple of kTileRows, in blocks of whole tiles: as many blocks for each thread, kTokens
-// at most in each.
-struct Tokens {
-  std::int64_t first, count, block;
-  int threads;
-
-  Tokens(std::int64_t begin, std::int64_t tokens, int thread_count)
-      : first(begin), count(tokens), threads(thread_count) {
-    const std::int64_t blocks = RoundUp((tokens + kTokens - 1) / kTokens, thread_count);
-    block = std::max(kTileRows, RoundUp((tokens + blocks - 1) / std::max<std::int64_t>(blocks, 1), kTileRows));
-  }
-
-  // Calls work(block, thread) for all of them.
-  template <class F>
-  void ForBlocks(F&& work) const {
-    ParallelFor(threads, (count + block - 1) / block, [&](std::int64_t b, int thread) {
-      const std::int64_t begin = b * block, size = std::min(block, count - begin);
-      work(TokenBlock{first + begin, size, RoundUp(size, kTileRows), begin}, thread);
-    });
-  }
-};
 
 // Some classes: a block of statistics, or a chunk of gradients.
 struct ClassRange {
@@ -74,6 +45,7 @@ class LinearLayer {
         group_(memory.group),
         chunk_(memory.chunk),
         x_row_(PaddedStride(H_)),
+        passing_(N_),
         input_at_(Flatten(WithoutAxis(op.input, op.input.rank - 1), op.input.rank - 1)),
         input_(op.input),
         weight_(op.weight),
@@ -81,16 +53,16 @@ class LinearLayer {
         bias_(op.options.bias),
         scale_(static_cast<float>(op.options.logit_scale)),
         skip_below_(static_cast<float>(op.options.skip_below)) {
-    const std::int64_t rows = RoundUp(N_, kTileRows), panels = RoundUp(H_, kTileColumns) / kTileColumns;
-    x_ = layout.Book<float>(rows * x_row_);
-    wt_ = layout.Book<float>(BlockOf(V_) * H_);
-    passing_rows_ = PassingRows(N_);
-    g_ = layout.Book<float>(std::max(group_ > 0 ? 0 : passing_rows_ * g_row(Pass::kStatistics),
-                                     wants_gradients() ? (group_ > 0 ? group_ : rows) * g_row(Pass::kGradients) : 0));
+    const std::int64_t rows = RoundUp(N_, kTileRows);
+    products_ = MakeLinearProducts(op, memory, isa, layout);
+    // Sums of bias gradients are taken of g, and so are products of f32.
+    gradients_stay_ = memory.arithmetic == Arithmetic::kF32 || grad_.bias;
+    const std::int64_t gradient_rows = group_ > 0 ? group_ : gradients_stay_ ? rows : passing_.rows();
+    g_ = layout.Book<float>(std::max(group_ > 0 ? 0 : passing_.rows() * g_row(Pass::kStatistics),
+                                     wants_gradients() ? gradient_rows * g_row(Pass::kGradients) : 0));
     if (memory.grad_weight) dw_ = layout.Book<float>(V_ * H_);
     if (group_ > 0 && grad_.bias) db_ = layout.Book<float>(V_);
     if (grad_.input) {
-      w_ = layout.Book<float>(panels * chunk_ * kTileColumns);
       dx_ = layout.Book<float>(rows * x_row_);
       grad_input_at_ = Flatten(WithoutAxis(*grad_.input, grad_.input->rank - 1), grad_.input->rank - 1);
     }
@@ -118,8 +90,8 @@ class LinearLayer {
   int Threads(int requested) const {
     // As many bytes as take about the time of the products.
     const double bytes = static_cast<double>(N_) * static_cast<double>(V_) * static_cast<double>(H_ + 1);
-    const int threads = ThreadsFor(bytes > 1e15 ? std::int64_t{1} << 50 : static_cast<std::int64_t>(bytes), requested);
-    return own_rows() ? threads : static_cast<int>(std::min<std::int64_t>(threads, passing_rows_ / kTokens));
+    return passing_.Threads(
+        ThreadsFor(bytes > 1e15 ? std::int64_t{1} << 50 : static_cast<std::int64_t>(bytes), requested));
   }
 
   // Packs rows of input, at positions live[0], live[1], ..., and what grad_input starts from.
@@ -129,9 +101,8 @@ class LinearLayer {
                     scratch.Get(bias_values_).data(), V_, V_);
     tokens.ForBlocks([&](const TokenBlock& block, int) {
       const std::int64_t end = block.begin + block.count;
-      float* const x = scratch.Get(x_).data();
-      for (std::int64_t i = block.begin; i < end; ++i) kernels_.pack(InputRow(live[i]), x + i * x_row_, x_row_, x_row_);
-      std::fill_n(x + end * x_row_, (block.padded - block.count) * x_row_, 0.0f);
+      for (std::int64_t i = block.begin; i < end; ++i) products_->PackToken(scratch, i, InputRow(live[i]));
+      products_->EndTokens(scratch, block);
       if (!grad_.input || !grad_.accumulate) return;
       float* const dx = scratch.Get(dx_).data();
       for (std::int64_t i = block.begin; i < end; ++i)
@@ -142,26 +113,19 @@ class LinearLayer {
 
   // Packs a chunk of the weight, for logits and for grad_input.
   void PackWeight(Scratch scratch, const Tokens& tokens, const ClassRange& range, bool logits, bool gradients) const {
-    const std::int64_t classes = range.count, panels = logits ? (classes + kTileColumns - 1) / kTileColumns : 0;
-    const std::int64_t columns = gradients && grad_.input ? (H_ + kTileColumns - 1) / kTileColumns : 0;
-    const InputPart weight = Matrix().Part(range.first, 0, classes, H_);
-    ParallelFor(tokens.threads, panels + columns, [&](std::int64_t i, int) {
-      if (i < panels) {
-        const std::int64_t begin = i * kTileColumns;
-        kernels_.pack_transposed(weight.Part(begin, 0, std::min(kTileColumns, classes - begin), H_),
-                                 scratch.Get(wt_).data() + begin * H_);
-      } else {
-        const std::int64_t begin = (i - panels) * kTileColumns;
-        kernels_.pack(weight.Part(0, begin, classes, std::min(kTileColumns, H_ - begin)),
-                      scratch.Get(w_).data() + begin * chunk_, kTileColumns, kTileColumns);
-      }
+    const InputPart weight = Matrix().Part(range.first, 0, range.count, H_);
+    ParallelFor(tokens.threads, (range.count + kTileColumns - 1) / kTileColumns, [&](std::int64_t i, int) {
+      const std::int64_t first = i * kTileColumns;
+      const InputPart rows = weight.Part(first, 0, std::min(kTileColumns, range.count - first), H_);
+      if (logits) products_->PackForLogits(scratch, rows, first);
+      if (gradients && grad_.input) products_->PackForGradInput(scratch, rows, first);  // from a cache
     });
   }
 
   // Where u of a block's tokens and some classes lies: in rows of the tokens, or in those of the thread.
   float* Block(Scratch scratch, Pass pass, const ClassRange& range, const TokenBlock& block, int thread) const {
-    const bool by_token = pass == Pass::kGradients || group_ > 0 || own_rows();
-    const std::int64_t row = by_token ? block.within : thread * kTokens;
+    const bool stays = group_ > 0 || (pass == Pass::kGradients && gradients_stay_);
+    const std::int64_t row = stays ? block.within : passing_.RowOf(block.within, thread);
     return scratch.Get(g_).data() + row * g_row(pass) + (group_ > 0 ? range.first : 0);
   }
 
@@ -169,17 +133,17 @@ class LinearLayer {
   float* Logits(Scratch scratch, Pass pass, const ClassRange& range, const TokenBlock& block, int thread) const {
     const std::int64_t classes = range.count, g_stride = g_row(pass);
     float* const g = Block(scratch, pass, range, block, thread);
-    for (std::int64_t column = 0; column < classes; column += kTileColumns)
-      kernels_.multiply({.a = scratch.Get(x_).data() + block.begin * x_row_,
-                         .a_row = x_row_,
-                         .a_k = 1,
-                         .b = scratch.Get(wt_).data() + column * H_,
-                         .b_k = kTileColumns,
-                         .c = g + column,
-                         .c_row = g_stride,
-                         .rows = block.padded,
-                         .depth = H_,
-                         .accumulate = false});
+    const std::int64_t slice = products_->slice();
+    for (std::int64_t first = 0; first == 0 || first < H_; first += slice)
+      for (std::int64_t column = 0; column < classes; column += kTileColumns)
+        products_->Logits(scratch, {.row = block.begin,
+                                    .rows = block.padded,
+                                    .column = column,
+                                    .first = first,
+                                    .depth = std::min(slice, H_ - first),
+                                    .c = g + column,
+                                    .c_row = g_stride,
+                                    .accumulate = first > 0});
     if (bias_ || scale_ != 1)
       kernels_.bias_and_scale(g, block.count, g_stride, classes,
                               bias_ ? scratch.Get(bias_values_).data() + range.first : nullptr, scale_);
@@ -187,11 +151,11 @@ class LinearLayer {
   }
 
   // Some tokens and classes of a matrix that has a row for each position, in the place of u for gradients.
-  void LoadBlock(Scratch scratch, const ClassRange& range, const TokenBlock& block, const ConstTensorView& matrix,
-                 const std::int64_t* live) const {
+  void LoadBlock(Scratch scratch, const ClassRange& range, const TokenBlock& block, int thread,
+                 const ConstTensorView& matrix, const std::int64_t* live) const {
     const Positions at = Flatten(WithoutAxis(matrix, matrix.rank - 1), matrix.rank - 1);
     const std::int64_t column = matrix.stride(-1), size = SizeOf(matrix.dtype), g_stride = g_row(Pass::kGradients);
-    float* const g = Block(scratch, Pass::kGradients, range, block, 0);
+    float* const g = Block(scratch, Pass::kGradients, range, block, thread);
     for (std::int64_t i = 0; i < block.count; ++i)
       kernels_.pack({static_cast<const std::byte*>(matrix.data) +
                          (at.Offset(live[block.begin + i]) + range.first * column) * size,
@@ -199,85 +163,78 @@ class LinearLayer {
                     g + i * g_stride, g_stride, range.count);
   }
 
-  // grad_input of a block += its rows of g times the chunk.
-  void AddGradInput(Scratch scratch, const ClassRange& range, const TokenBlock& block) const {
-    float* const g = Block(scratch, Pass::kGradients, range, block, 0);
+  // The gradient of a block's logits is there.
+  void TakeGradient(Scratch scratch, const ClassRange& range, const TokenBlock& block, int thread) const {
+    const LogitGradient gradient{Block(scratch, Pass::kGradients, range, block, thread), g_row(Pass::kGradients), block,
+                                 range.count};
     if (skip_below_ > 0)
-      kernels_.zero_below(g, block.count, g_row(Pass::kGradients), range.count, skip_below_,
+      kernels_.zero_below(gradient.g, block.count, gradient.g_row, range.count, skip_below_,
                           Left(scratch, block.within), kLeftRow);
+    products_->Take(scratch, gradient);
+  }
+
+  // grad_input += g times the chunk, whose g all of these tokens have.
+  void AddGradInput(Scratch scratch, const Tokens& tokens, const ClassRange& range) const {
     if (!grad_.input) return;
-    for (std::int64_t column = 0; column < H_; column += kTileColumns) {
-      const ProductTask task{.a = g,
-                             .a_row = g_row(Pass::kGradients),
-                             .a_k = 1,
-                             .b = scratch.Get(w_).data() + column * chunk_,
-                             .b_k = kTileColumns,
-                             .c = scratch.Get(dx_).data() + block.begin * x_row_ + column,
+    const LogitGradient gradient = GradientOf(scratch, tokens, range);
+    const std::int64_t blocks = (tokens.count + tokens.block - 1) / tokens.block;
+    const std::int64_t slice = skip_below_ == 0 ? products_->slice() : range.count;
+    // Columns after columns, so that their part of the weight stays in L2.
+    ParallelFor(tokens.threads, blocks * ((H_ + kSumColumns - 1) / kSumColumns), [&](std::int64_t i, int) {
+      const std::int64_t begin = i % blocks * tokens.block, end = std::min(begin + tokens.block, tokens.count);
+      const std::int64_t column = i / blocks * kSumColumns, last = std::min(column + kSumColumns, H_);
+      for (std::int64_t v = 0; v < range.count; v += slice)
+        for (std::int64_t panel = column; panel < last; panel += kTileColumns)
+          MultiplyGradInput(scratch, gradient,
+                            {.row = begin,
+                             .rows = RoundUp(end - begin, kTileRows),
+                             .column = panel,
+                             .first = v,
+                             .depth = std::min(slice, range.count - v),
+                             .c = scratch.Get(dx_).data() + (tokens.first + begin) * x_row_ + panel,
                              .c_row = x_row_,
-                             .rows = block.padded,
-                             .depth = range.count,
-                             .accumulate = range.first > 0 || grad_.accumulate};
-      if (skip_below_ == 0) {
-        kernels_.multiply(task);
-        continue;
-      }
-      for (std::int64_t row = 0; row < block.padded; row += kTileRows) {
-        const std::uint8_t* const left = Left(scratch, block.within + row);
-        MultiplyLeft(task, row, kTileColumns, [&](std::int64_t k) { return left[k] != 0; });
-      }
-    }
+                             .accumulate = range.first > 0 || grad_.accumulate || v > 0});
+    });
   }
 
   // grad_weight and grad_bias of a chunk, whose g all of these tokens have: in their own memory, which groups of tokens
   // before the last leave in f32, or have elsewhere.
   void StoreGradWeight(Scratch scratch, const Tokens& tokens, bool last, const ClassRange& range) const {
     const std::int64_t classes = range.count, blocks = (classes + kClassRows - 1) / kClassRows;
-    const std::int64_t panels = grad_.weight ? (H_ + kTileColumns - 1) / kTileColumns : 0;
+    const std::int64_t groups = grad_.weight ? (H_ + kSumColumns - 1) / kSumColumns : 0;
     const std::int64_t sums = grad_.bias ? (classes + kTileColumns - 1) / kTileColumns : 0;
     const bool goes_on = tokens.first > 0;
-    ParallelFor(tokens.threads, blocks * panels + sums, [&](std::int64_t i, int) {
-      const float* const g = Block(scratch, Pass::kGradients, range, {}, 0);
-      if (i >= blocks * panels) {
-        const std::int64_t first = (i - blocks * panels) * kTileColumns;
-        return StoreGradBias(scratch, g + first, tokens, last, range.first + first,
+    const LogitGradient gradient = GradientOf(scratch, tokens, range);
+    ParallelFor(tokens.threads, blocks * groups + sums, [&](std::int64_t i, int) {
+      if (i >= blocks * groups) {
+        const std::int64_t first = (i - blocks * groups) * kTileColumns;
+        return StoreGradBias(scratch, gradient.g + first, tokens, last, range.first + first,
                              std::min(kTileColumns, classes - first));
       }
-      // Panel by panel, so that the panel's part of x stays in L2.
-      const std::int64_t first = i % blocks * kClassRows, column = i / blocks * kTileColumns;
-      const std::int64_t rows = std::min(kClassRows, classes - first);
-      alignas(64) float sum[kClassRows * kTileColumns];
-      const auto part = [&](const OutputPart& whole) {
-        return whole.Part(range.first + first, column, rows, std::min(kTileColumns, H_ - column));
-      };
+      const std::int64_t first = i % blocks * kClassRows, column = i / blocks * kSumColumns;
+      const std::int64_t rows = std::min(kClassRows, classes - first), columns = std::min(kSumColumns, H_ - column);
+      alignas(64) float sum[kClassRows * kSumColumns];
+      const auto part = [&](const OutputPart& whole) { return whole.Part(range.first + first, column, rows, columns); };
       const OutputPart out = part(MatrixOf<OutputPart>(*grad_.weight));
       const OutputPart sums_so_far = dw_.count > 0 ? part(Dense(scratch.Get(dw_).data(), V_, H_)) : out;
       if (grad_.accumulate || goes_on) {
-        kernels_.pack(AsInput(goes_on ? sums_so_far : out), sum, kTileColumns, kTileColumns);
-        std::fill(sum + rows * kTileColumns, sum + RoundUp(rows, kTileRows) * kTileColumns, 0.0f);
+        kernels_.pack(AsInput(goes_on ? sums_so_far : out), sum, kSumColumns, RoundUp(columns, kTileColumns));
+        std::fill(sum + rows * kSumColumns, sum + RoundUp(rows, kTileRows) * kSumColumns, 0.0f);
       }
-      const ProductTask task{.a = g + first,
-                             .a_row = 1,
-                             .a_k = g_row(Pass::kGradients),
-                             .b = scratch.Get(x_).data() + tokens.first * x_row_ + column,
-                             .b_k = x_row_,
-                             .c = sum,
-                             .c_row = kTileColumns,
-                             .rows = RoundUp(rows, kTileRows),
-                             .depth = tokens.count,
-                             .accumulate = grad_.accumulate || goes_on};
-      if (skip_below_ == 0) {
-        kernels_.multiply(task);
-      } else {
-        for (std::int64_t row = 0; row < task.rows; row += kTileRows) {
-          // These classes lie in one panel of tiles or in two.
-          const std::int64_t one = (first + row) / kTileColumns, two = std::min(first + row + kTileRows, classes) - 1;
-          MultiplyLeft(task, row, kTileRows, [&](std::int64_t k) {
-            const std::uint8_t* const left = Left(scratch, k * kTileRows);
-            return (left[one] | left[two / kTileColumns]) != 0;
-          });
-        }
-      }
-      kernels_.store(sum, kTileColumns, last ? out : sums_so_far);
+      // Token slice by token slice, so that the slice's part of g stays in L2 while columns of x go past.
+      const std::int64_t slice = skip_below_ == 0 ? products_->slice() : std::max<std::int64_t>(tokens.count, 1);
+      for (std::int64_t token = 0; token == 0 || token < tokens.count; token += slice)
+        for (std::int64_t panel = 0; panel < columns; panel += kTileColumns)
+          MultiplyGradWeight(scratch, gradient,
+                             {.row = first,
+                              .rows = RoundUp(rows, kTileRows),
+                              .column = column + panel,
+                              .first = token,
+                              .depth = std::min(slice, tokens.count - token),
+                              .c = sum + panel,
+                              .c_row = kSumColumns,
+                              .accumulate = grad_.accumulate || goes_on || token > 0});
+      kernels_.store(sum, kSumColumns, last ? out : sums_so_far);
     });
   }
 
@@ -309,11 +266,43 @@ class LinearLayer {
     return scratch.Get(left_).data() + row / kTileRows * kLeftRow;
   }
 
+  // Of all of them.
+  LogitGradient GradientOf(Scratch scratch, const Tokens& tokens, const ClassRange& range) const {
+    const TokenBlock all{tokens.first, tokens.count, RoundUp(tokens.count, kTileRows), 0};
+    return {Block(scratch, Pass::kGradients, range, all, 0), g_row(Pass::kGradients), all, range.count};
+  }
+
+  void MultiplyGradInput(Scratch scratch, const LogitGradient& gradient, const ProductPart& part) const {
+    const auto multiply = [&](const ProductPart& some) { products_->GradInput(scratch, gradient, some); };
+    if (skip_below_ == 0) return multiply(part);
+    for (std::int64_t row = 0; row < part.rows; row += kTileRows) {
+      const std::uint8_t* const left = Left(scratch, part.row + row);
+      MultiplyLeft(
+          part, row, kTileColumns, [&](std::int64_t k) { return left[k] != 0; }, multiply);
+    }
+  }
+
+  void MultiplyGradWeight(Scratch scratch, const LogitGradient& gradient, const ProductPart& part) const {
+    const auto multiply = [&](const ProductPart& some) { products_->GradWeight(scratch, gradient, some); };
+    if (skip_below_ == 0) return multiply(part);
+    for (std::int64_t row = 0; row < part.rows; row += kTileRows) {
+      // These classes lie in one panel of tiles or in two.
+      const std::int64_t first = part.row + row, one = first / kTileColumns;
+      const std::int64_t two = (std::min(first + kTileRows, gradient.classes) - 1) / kTileColumns;
+      const auto stayed = [&](std::int64_t k) {
+        const std::uint8_t* const left = Left(scratch, k * kTileRows);
+        return (left[one] | left[two]) != 0;
+      };
+      MultiplyLeft(part, row, kTileRows, stayed, multiply);
+    }
+  }
+
   // kTileRows rows of a product, from `row`, along those parts of its reduction that stayed: part k is `step` long.
-  template <class F>
-  void MultiplyLeft(const ProductTask& whole, std::int64_t row, std::int64_t step, F&& stayed) const {
-    ProductTask part = whole;
-    part.a += row * whole.a_row, part.c += row * whole.c_row, part.rows = kTileRows;
+  template <class Stayed, class Multiply>
+  static void MultiplyLeft(const ProductPart& whole, std::int64_t row, std::int64_t step, Stayed&& stayed,
+                           Multiply&& multiply) {
+    ProductPart part = whole;
+    part.row += row, part.c += row * whole.c_row, part.rows = kTileRows;
     bool any = false;
     for (std::int64_t k = 0; k < whole.depth;) {
       if (!stayed(k / step)) {
@@ -322,16 +311,14 @@ class LinearLayer {
       }
       const std::int64_t begin = k;
       while (k < whole.depth && stayed(k / step)) k += step;
-      part.depth = std::min(k, whole.depth) - begin;
-      part.a = whole.a + row * whole.a_row + begin * whole.a_k, part.b = whole.b + begin * whole.b_k;
-      kernels_.multiply(part);
+      part.first = begin, part.depth = std::min(k, whole.depth) - begin;
+      multiply(part);
       part.accumulate = any = true;
     }
-    part.depth = 0;
-    if (!any) kernels_.multiply(part);  // zeros, or what was there
+    part.first = part.depth = 0;
+    if (!any) multiply(part);  // zeros, or what was there
   }
 
-  bool own_rows() const { return passing_rows_ >= N_; }
   template <class Part, class View>
   static Part MatrixOf(const View& view) {
     return {static_cast<decltype(Part::data)>(view.data),
@@ -381,14 +368,16 @@ class LinearLayer {
 
   const LinearKernels& kernels_;
   const std::int64_t N_, H_, V_, group_, chunk_, x_row_;
+  const PassingRows passing_;  // for logits that are used at once
   const Positions input_at_;
   const ConstTensorView input_, weight_;
   const LinearCrossEntropyGradients grad_;
   const std::optional<ConstTensorView> bias_;
   const float scale_, skip_below_;
-  std::int64_t passing_rows_ = 0;  // for logits that are used at once
+  bool gradients_stay_ = false;  // those of all tokens of a group, until their last product
+  std::unique_ptr<LinearProducts> products_;
   Positions grad_input_at_;
-  Piece<float> x_, wt_, w_, g_, dx_, dw_, db_, bias_values_;
+  Piece<float> g_, dx_, dw_, db_, bias_values_;
   Piece<std::uint8_t> left_;
 };
 

@@ -101,7 +101,7 @@ class Blocks final : public PlanBody {
 
 }  // namespace
 
-std::string_view RefuseBlocks(const NllLoss& op) {
+std::string_view RefuseBlocks(const NllLoss& op, Isa) {
   return ClassBytes(op.C()) == 0 ? "more than 2^32 - 1 classes" : "";
 }
 

@@ -11,10 +11,10 @@
 
 namespace onehot::cpu {
 
-std::string_view RefuseBlocks(const NllLoss& op);
+std::string_view RefuseBlocks(const NllLoss& op, Isa);
 std::unique_ptr<PlanBody> PlanBlocks(const NllLoss& op, Isa isa);
 
-std::string_view RefuseOnePass(const NllLossBackward& op);
+std::string_view RefuseOnePass(const NllLossBackward& op, Isa);
 std::unique_ptr<PlanBody> PlanOnePass(const NllLossBackward& op, Isa isa);
 
 }  // namespace onehot::cpu

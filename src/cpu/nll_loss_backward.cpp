@@ -448,7 +448,7 @@ class OnePass final : public PlanBody {
 
 }  // namespace
 
-std::string_view RefuseOnePass(const NllLossBackward& op) {
+std::string_view RefuseOnePass(const NllLossBackward& op, Isa) {
   return ClassBytes(op.C()) == 0 ? "more than 2^32 - 1 classes" : "";
 }
 

@@ -3,11 +3,13 @@
 
 #include <string_view>
 
+#include "core/isa.h"
+
 namespace onehot::ref {
 
 // The definitions run every problem that Check lets pass.
 template <class Op>
-std::string_view RefuseNothing(const Op&) {
+std::string_view RefuseNothing(const Op&, Isa) {
   return "";
 }
 

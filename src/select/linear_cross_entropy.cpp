@@ -12,6 +12,7 @@ namespace select {
 template <>
 std::span<const Implementation<LinearCrossEntropy>> Implementations() {
   static constexpr Implementation<LinearCrossEntropy> kList[] = {
+      {"cpu:bf16", cpu::RefuseBf16, cpu::PlanBf16},
       {"cpu:fused", cpu::RefuseFused, cpu::PlanFused},
       {"ref", ref::RefuseNothing, ref::PlanLinearCrossEntropy},
   };
@@ -21,6 +22,7 @@ std::span<const Implementation<LinearCrossEntropy>> Implementations() {
 template <>
 std::span<const Implementation<LinearCrossEntropyBackward>> Implementations() {
   static constexpr Implementation<LinearCrossEntropyBackward> kList[] = {
+      {"cpu:bf16", cpu::RefuseBf16Backward, cpu::PlanBf16Backward},
       {"cpu:fused", cpu::RefuseFusedBackward, cpu::PlanFusedBackward},
       {"ref", ref::RefuseNothing, ref::PlanLinearCrossEntropyBackward},
   };

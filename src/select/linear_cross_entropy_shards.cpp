@@ -12,6 +12,7 @@ namespace select {
 template <>
 std::span<const Implementation<LinearCrossEntropyStatistics>> Implementations() {
   static constexpr Implementation<LinearCrossEntropyStatistics> kList[] = {
+      {"cpu:bf16", cpu::RefuseBf16Statistics, cpu::PlanBf16Statistics},
       {"cpu:fused", cpu::RefuseFusedStatistics, cpu::PlanFusedStatistics},
       {"ref", ref::RefuseNothing, ref::PlanLinearCrossEntropyStatistics},
   };

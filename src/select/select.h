@@ -16,12 +16,13 @@
 
 namespace onehot::select {
 
-// One implementation of operator Op. `refuse` gives the reason why it cannot take the problem, or "". `plan` may assume
+// One implementation of operator Op. `refuse` gives the reason why it cannot take the problem, or ""; isa is the best
+// instruction set that may be used. `plan` may assume
 // that Check passed and that `refuse` had no reason.
 template <class Op>
 struct Implementation {
   std::string_view name;
-  std::string_view (*refuse)(const Op& op);
+  std::string_view (*refuse)(const Op& op, Isa isa);
   std::unique_ptr<PlanBody> (*plan)(const Op& op, Isa isa);
 };
 
@@ -55,7 +56,7 @@ Result<Plan> Choose(const Op& op, std::string_view operator_name) {
     if (!forced.empty() && forced != row.name) {
       refusal = "ONEHOT_FORCE names another";
     } else {
-      refusal = row.refuse(op);
+      refusal = row.refuse(op, environment->max_isa);
       if (!forced.empty() && !refusal.empty()) return ForcedRefuses(operator_name, forced, refusal);
     }
     if (environment->log) Log(operator_name, row.name, refusal.empty() ? "taken" : refusal);

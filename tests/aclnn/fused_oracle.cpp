@@ -152,7 +152,8 @@ Gradients DefineGradients(const Tensor& grad, const Tensor& input, const Tensor&
                           const std::vector<std::int64_t>& row, const Bounded& probability) {
   const std::int64_t N = input.layout().dim(0), H = input.layout().dim(1), V = weight.layout().dim(0);
   const std::vector<double> x = input.Values(), w = weight.Values();
-  // p - 1, the product with grad and the packing of it round once each. For products of bf16 it is rounded to bf16 too.
+  // p - 1, the product with grad and the packing of it round once each, errors and all. For products of bf16 it is
+  // rounded to bf16 too, half a unit of 2^-7 in [1, 2).
   const double rounded = 3 * kU + (input.layout().dtype == DType::kBF16 ? 0x1p-8 : 0);
   std::vector<double> g, g_error;
   for (std::int64_t b = 0; b < N; ++b)
@@ -160,7 +161,8 @@ Gradients DefineGradients(const Tensor& grad, const Tensor& input, const Tensor&
       const double upstream = grad.Value(b), hot = v == row[Size(b)] ? 1 : 0;
       const std::size_t k = Size(b * V + v);
       g.push_back(upstream * (probability.value[k] - hot));
-      g_error.push_back(std::abs(upstream) * probability.bound[k] + kMore * rounded * std::abs(g.back()));
+      g_error.push_back((1 + rounded) * std::abs(upstream) * probability.bound[k] +
+                        kMore * rounded * std::abs(g.back()));
     }
   // A chain over `terms`, each rounding at most the sum of magnitudes.
   Gradients all;

@@ -56,6 +56,8 @@ class LinearBounds(Bounds):
                          logit_error=0.0 if exact else 8 * 2 * HALF_ULP[self.accumulator[-2:]] * (sizes + 2),
                          **of_logits(**options))
         self.x, self.W, self.scale = np.asarray(x, np.float64), np.asarray(W, np.float64), logit_scale
+        # Where the CPU multiplies bf16, gradients of logits are rounded to it before their products, and not for the bias.
+        self.operand = HALF_ULP["bf16"] if dtype == "bf16" else 0.0
 
     def gradients(self, du, g=0.0, r=0.0, h=0.0):
         """By name, before they are rounded to their dtypes; `du` are the right gradients of the logits."""
@@ -64,6 +66,8 @@ class LinearBounds(Bounds):
         # A rounding of each product and sum, of the scale and of a product with it.
         of_du = {name: self.gradient(du, g, r, h) + (count + 3) * HALF_ULP[self.dtype[-2:]] * np.abs(du)
                  for name, count in terms.items()}
+        for name in ("grad-input", "grad-weight"):
+            of_du[name] += self.operand * (np.abs(du) + of_du[name])
         return {name: through_layer(bound, np.abs(self.x), np.abs(self.W), abs(self.scale))[name]
                 for name, bound in of_du.items()}
 

@@ -140,11 +140,22 @@ class LinearCrossEntropyRefusals(Case):
         self.assertRegex(text, r"\ngrad_log_probability r.npy: f32 \[2, 3\], mapped\nclass weight +w.npy: f32 \[4\]")
         self.assertRegex(text, r"\ngrad_weight +l.npy: f32 \[4, 5\]\nimplementation +ref\n")
 
+    def test_reproducible(self):
+        for name, array in (("x", self.x), ("W", self.W)):
+            self.save(name + ".npy", bf16_bits(array))
+        flags = ("--dtype", "bf16", "--explain", "--reproducible")
+        for command in (self.FORWARD, self.BACKWARD):
+            text = self.ok(*command, *flags)
+            self.assertRegex(text, r"\nimplementation +cpu:fused, .*\n")
+            self.assertRegex(text, r"\nrefused +cpu:bf16: reproducible asks for the bits that every CPU has\n")
+            self.refused(USAGE, "reproducible asks for the bits that every CPU has", *command, *flags,
+                         env={"ONEHOT_FORCE": "cpu:bf16"})
+
     def test_help(self):
         for command in ("linear-cross-entropy", "linear-cross-entropy-backward"):
             text = self.ok(command, "--help")
             for word in ("Example", "--bias", "--logit-scale", "--class-weight", "--softcap", "--grad-weight-dtype",
-                         "--max-workspace"):
+                         "--max-workspace", "--reproducible"):
                 self.assertIn(word, text)
             self.assertNotIn("--class-axis", text)
             self.assertRegex(self.ok("--help"), rf"\n  {command}\s")

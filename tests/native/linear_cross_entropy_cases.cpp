@@ -261,9 +261,9 @@ void ExpectRightEverywhere(LinearCrossEntropyProblem& problem, const std::vector
   const LinearCrossEntropyCase& c = problem.c;
   BitsByGroup own;
   if (bits == nullptr) bits = &own;
-  const LinearCrossEntropyDefinition want = Define(problem.forward());
+  const Wanted want(problem.forward());
   OnTargets(problem.forward(), problem.outputs(), threads, [&](const Target& target) {
-    ExpectWithin<LinearCrossEntropy>(problem, want, UnitRoundoff(target, c.input, c.V));
+    ExpectWithin<LinearCrossEntropy>(problem, want.For(target), UnitRoundoff(target, c.input, c.V));
     bits->ExpectSame(target, problem.outputs(), kLinearOutputs);
   });
 
@@ -288,7 +288,8 @@ void ExpectRightEverywhere(LinearCrossEntropyProblem& problem, const std::vector
     EXPECT_OK(RunOn(target, with_lse, WithThreads(threads.front())));
     // What is given was rounded to f32, whatever the arithmetic.
     const double u = UnitRoundoff(target, c.input, c.V);
-    ExpectWithin<LinearCrossEntropyBackward>(problem, want, c.input == DType::kF64 ? u : std::max(u, 0x1p-24));
+    ExpectWithin<LinearCrossEntropyBackward>(problem, want.For(target),
+                                             c.input == DType::kF64 ? u : std::max(u, 0x1p-24));
     given.ExpectSame(target, gradients, kLinearOutputs + kLinearResults);
     for (std::size_t k = 0; k < gradients.size(); ++k) *gradients[k] = old[k];
   }

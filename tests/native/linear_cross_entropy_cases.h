@@ -7,10 +7,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "onehot/linear_cross_entropy.h"
 #include "tests/native/cross_entropy_cases.h"
+#include "tests/native/linear_cross_entropy_oracle.h"
 #include "tests/native/losses.h"
 #include "tests/native/targets.h"
 #include "tests/native/tensor.h"
@@ -84,6 +86,21 @@ class BitsByGroup {
  private:
   static std::string Group(const Target& target);
   std::map<std::string, std::vector<std::vector<std::byte>>> groups_;
+};
+
+// What each target is held to: the definition, with the bounds of its products. With accumulate make it before the run.
+template <class Op>
+class Wanted {
+ public:
+  explicit Wanted(const Op& op) : wide_(Define(op, Products::kF32)) {
+    if (op.input.dtype == DType::kBF16) bf16_ = Define(op, Products::kBF16);
+  }
+  const auto& For(const Target& target) const { return ProductsOf(target) == Products::kBF16 ? bf16_.value() : wide_; }
+
+ private:
+  using Definition = decltype(Define(std::declval<const Op&>(), Products::kF32));
+  Definition wide_;
+  std::optional<Definition> bf16_;
 };
 
 // Every output and gradient within its bound of the definition on every target, and the same bits in each group for any

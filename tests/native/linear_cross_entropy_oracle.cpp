@@ -62,9 +62,9 @@ struct Position {
   Real max = 0, log_sum = 0, lse = 0, e_lse = 0, entropy = 0, e_entropy = 0;
   Argmax argmax;
 
-  Position(const Numbers& n, std::size_t i) {
+  Position(const Numbers& n, std::size_t i, Products products) {
     for (Reals* each : {&distance, &e_distance, &p, &e_p}) each->assign(n.V, 0);
-    const Logits logits = DefineLogits(n.x.data() + i * n.H, n.W, n.bias, n.alpha, n.cap);
+    const Logits logits = DefineLogits(n.x.data() + i * n.H, n.W, n.bias, n.alpha, n.cap, products);
     z = logits.z, e_z = logits.e_z;
     argmax = DefineArgmax(logits);
     max = n.V == 0 ? -kInfinity : z[static_cast<std::size_t>(argmax.index)];
@@ -207,25 +207,9 @@ void DefineLogitGradient(const LinearCrossEntropy& op, const Numbers& n, const P
   }
 }
 
-// Adds factor * other, a term of a chain of `terms`, to an element.
-void AddProduct(Bounded& to, std::size_t k, Real d, Real e_d, Real other, Real terms) {
-  to.value[k] += d * other;
-  to.error[k] += (e_d + terms * std::abs(d)) * std::abs(other);
-}
-
-// What is there already, or zeros. It goes through the whole chain.
-Bounded Old(const std::optional<TensorView>& gradient, bool accumulate, std::size_t count, Real terms) {
-  Bounded want;
-  want.value.assign(count, 0);
-  if (gradient && accumulate) want.value = Elements(*gradient);
-  want.floor.assign(count, terms * kVanishing);
-  for (const Real old : want.value) want.error.push_back(terms * std::abs(old));
-  return want;
-}
-
 }  // namespace
 
-LinearCrossEntropyDefinition Define(const LinearCrossEntropy& op) {
+LinearCrossEntropyDefinition Define(const LinearCrossEntropy& op, Products products) {
   const Numbers n(op);
   const Real of_classes = static_cast<Real>(n.V) + kProduct, of_positions = static_cast<Real>(n.N) + kProduct;
   LinearCrossEntropyDefinition want;
@@ -239,15 +223,15 @@ LinearCrossEntropyDefinition Define(const LinearCrossEntropy& op) {
   Reals du(n.V), e_du(n.V);
   for (std::size_t i = 0; i < n.N; ++i) {
     if (n.Ignored(op, i)) continue;
-    positions[i].emplace(n, i);
+    positions[i].emplace(n, i, products);
     DefineLogitGradient(op, n, *positions[i], i, g[n.none ? i : 0], r[i], h[i], du, e_du);
     for (std::size_t v = 0; v < n.V; ++v) {
       const Real d = n.alpha * du[v], e_d = std::abs(n.alpha) * e_du[v];
       for (std::size_t k = 0; k < n.H; ++k) {
-        AddProduct(want.grad_input, i * n.H + k, d, e_d, n.W[v * n.H + k], of_classes);
-        AddProduct(want.grad_weight, v * n.H + k, d, e_d, n.x[i * n.H + k], of_positions);
+        AddProduct(want.grad_input, i * n.H + k, d, e_d, n.W[v * n.H + k], of_classes, products);
+        AddProduct(want.grad_weight, v * n.H + k, d, e_d, n.x[i * n.H + k], of_positions, products);
       }
-      AddProduct(want.grad_bias, v, d, e_d, 1, of_positions);
+      AddProduct(want.grad_bias, v, d, e_d, 1, of_positions, Products::kF32);  // nothing is multiplied
     }
   }
   DefineLoss(op, n, positions, want);

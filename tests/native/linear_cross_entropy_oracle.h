@@ -32,9 +32,13 @@ struct LinearCrossEntropyDefinition {
   Bounded grad_input, grad_weight, grad_bias;
 };
 
+// Whose errors the bounds of a definition are: products of f32 or wider, or of bf16 (the header, "bf16").
+enum class Products { kF32, kBF16 };
+Products ProductsOf(const Target& target);
+
 // Targets must be good. All outputs and gradients, whichever op asks for; with accumulate it reads the old gradients of
 // those that op has: call it before the run.
-LinearCrossEntropyDefinition Define(const LinearCrossEntropy& op);
+LinearCrossEntropyDefinition Define(const LinearCrossEntropy& op, Products products = Products::kF32);
 
 // `got` is an i64 tensor.
 ::testing::AssertionResult Within(const Tensor& got, const std::vector<Argmax>& want, double u);

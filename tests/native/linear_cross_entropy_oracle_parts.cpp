@@ -2,6 +2,14 @@
 
 #include <cmath>
 
+namespace onehot::test {
+
+Products ProductsOf(const Target& target) {
+  return target.implementation == "cpu:bf16" ? Products::kBF16 : Products::kF32;
+}
+
+}  // namespace onehot::test
+
 namespace onehot::test::linear {
 
 Reals Elements(const ConstTensorView& tensor) {
@@ -31,20 +39,25 @@ Real SumError(std::size_t N) {
   return (4096.0L / 16 + 5 + std::ceil(static_cast<Real>(N) / 4096)) * 0x1p-53L;
 }
 
-Logits DefineLogits(const Real* x, const Reals& W, const Reals& bias, double logit_scale, double softcap) {
+Logits DefineLogits(const Real* x, const Reals& W, const Reals& bias, double logit_scale, double softcap,
+                    Products products) {
   const std::size_t V = bias.size(), H = V == 0 ? 0 : W.size() / V;
   const Real terms = static_cast<Real>(H) + kProduct, alpha = logit_scale, cap = softcap;
   Logits logits{.z = Reals(V), .e_z = Reals(V)};
   for (std::size_t v = 0; v < V; ++v) {
-    Real sum = bias[v], size = std::isfinite(sum) ? std::abs(sum) : 0;
+    Real sum = bias[v], size = std::isfinite(sum) ? std::abs(sum) : 0, vanished = 0;
     for (std::size_t h = 0; h < H; ++h) {
       const Real product = x[h] * W[v * H + h];
       sum += product, size += std::abs(product);
+      // Either operand may count as 0, or the sum so far.
+      if (products == Products::kBF16) vanished += kVanishing * (std::abs(x[h]) + std::abs(W[v * H + h]) + 1);
     }
     const Real u = alpha * sum;
     const bool masked = u == -kInfinity;
     logits.z[v] = cap > 0 && !masked ? cap * std::tanh(u / cap) : u;
-    if (!masked) logits.e_z[v] = terms * std::abs(alpha) * size + (cap > 0 ? kCapped * std::abs(logits.z[v]) : 0);
+    if (masked) continue;
+    const Real error = terms * size + vanished * 0x1p24L;  // in units of u, which is 2^-24 for products of bf16
+    logits.e_z[v] = std::abs(alpha) * error + (cap > 0 ? kCapped * std::abs(logits.z[v]) : 0);
   }
   return logits;
 }
@@ -64,6 +77,15 @@ Argmax DefineArgmax(const Logits& logits) {
       argmax.rivals.push_back({static_cast<std::int64_t>(v), (max - z[v]) / error});
   }
   return argmax;
+}
+
+Bounded Old(const std::optional<TensorView>& gradient, bool accumulate, std::size_t count, Real terms) {
+  Bounded want;
+  want.value.assign(count, 0);
+  if (gradient && accumulate) want.value = Elements(*gradient);
+  want.floor.assign(count, terms * kVanishing);
+  for (const Real old : want.value) want.error.push_back(terms * std::abs(old));
+  return want;
 }
 
 }  // namespace onehot::test::linear

@@ -2,6 +2,7 @@
 #ifndef TESTS_NATIVE_LINEAR_CROSS_ENTROPY_ORACLE_PARTS_H_
 #define TESTS_NATIVE_LINEAR_CROSS_ENTROPY_ORACLE_PARTS_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -33,6 +34,8 @@ inline constexpr Real kFactors = 12;
 inline constexpr Real kProduct = 3;
 // What is lost below the smallest normal numbers of f32, for each term; a probability there may count as 0.
 inline constexpr Real kVanishing = 0x1p-126L;
+// alpha du rounded to bf16, 8 significant bits: half a unit in the last place is 2^-8 in [1, 2), of numbers from 1 on.
+inline constexpr Real kToBF16 = 0x1p-8L;
 
 Reals Elements(const ConstTensorView& tensor);
 Reals ElementsOr(const std::optional<ConstTensorView>& tensor, std::int64_t count, Real otherwise);
@@ -46,10 +49,30 @@ Real SumError(std::size_t N);
 struct Logits {
   Reals z, e_z;
 };
-Logits DefineLogits(const Real* x, const Reals& W, const Reals& bias, double logit_scale, double softcap);
+Logits DefineLogits(const Real* x, const Reals& W, const Reals& bias, double logit_scale, double softcap,
+                    Products products);
 
 // Of a position with classes; NaN is the largest of all.
 Argmax DefineArgmax(const Logits& logits);
+
+// Gradients before the first term: what is there already, or zeros. It goes through the whole chain of `terms`.
+Bounded Old(const std::optional<TensorView>& gradient, bool accumulate, std::size_t count, Real terms);
+
+// Adds d * other, a term of a chain of `terms`, to element k. d is off by e_d units of u.
+//
+// With products of bf16 d is rounded on the way, off by kToBF16 of |d| and of its error; and d or `other` below
+// kVanishing may count as 0. Sums that vanish are in the floor of any chain. Pairs round as often as single terms do.
+inline void AddProduct(Bounded& to, std::size_t k, Real d, Real e_d, Real other, Real terms, Products products) {
+  const Real size = std::abs(d), of_other = std::abs(other);
+  to.value[k] += d * other;
+  const Real error = (e_d + terms * size) * of_other;
+  if (products == Products::kF32) {
+    to.error[k] += error;
+    return;
+  }
+  to.error[k] += (1 + kToBF16) * error;
+  to.floor[k] += kToBF16 * size * of_other + kVanishing * (size + of_other);
+}
 
 }  // namespace onehot::test::linear
 

@@ -288,6 +288,32 @@ TEST(LinearCrossEntropyOracle, GradientsEqualFiniteDifferences) {
     }
 }
 
+// Products of bf16: the same values, bounds wider by 2^-8 of what went into products, those of grad.bias not at all.
+TEST(LinearCrossEntropyOracle, BoundsOfBf16Products) {
+  // z = [0, 0], p = 1/2, du = [-1, 1]: grad.weight = du 3, grad.input = du W = 0, of two terms of 5.
+  LinearCrossEntropyProblem problem =
+      Problem({.H = 2, .V = 2, .reduction = Reduction::kSum}, {3, 0}, {0, 5, 0, 5}, {0});
+  problem.upstream_loss = Tensor(DType::kF64, {1});
+  problem.upstream_loss->SetValue(0, 2);
+  const LinearCrossEntropyDefinition f32 = Define(problem.forward());
+  const LinearCrossEntropyDefinition bf16 = Define(problem.forward(), Products::kBF16);
+  EXPECT_EQ(bf16.grad_weight.value, f32.grad_weight.value);
+  EXPECT_EQ(bf16.grad_input.value, f32.grad_input.value);
+  EXPECT_NEAR(static_cast<double>(bf16.grad_weight.floor[0]), 3 * 0x1p-8, 1e-9);
+  EXPECT_NEAR(static_cast<double>(bf16.grad_input.floor[1]), 2 * 5 * 0x1p-8, 1e-9);
+  EXPECT_NEAR(static_cast<double>(f32.grad_weight.floor[0]), 0, 1e-9);
+  for (std::size_t k = 0; k < 4; ++k)
+    EXPECT_NEAR(static_cast<double>(bf16.grad_weight.error[k] / std::max(f32.grad_weight.error[k], 1e-300L)),
+                f32.grad_weight.error[k] == 0 ? 0 : 1 + 0x1p-8, 1e-3);
+  EXPECT_EQ(bf16.grad_bias.error.size(), f32.grad_bias.error.size());
+  for (std::size_t k = 0; k < 2; ++k) {
+    EXPECT_EQ(bf16.grad_bias.floor[k], f32.grad_bias.floor[k]);
+    EXPECT_NEAR(static_cast<double>(bf16.grad_bias.error[k]), static_cast<double>(f32.grad_bias.error[k]), 1e-9);
+  }
+  EXPECT_EQ(ProductsOf({"cpu:bf16", ""}), Products::kBF16);
+  for (const char* other : {"cpu:fused", "ref"}) EXPECT_EQ(ProductsOf({other, ""}), Products::kF32);
+}
+
 TEST(LinearCrossEntropyOracle, RivalsOfTheArgmax) {
   LinearCrossEntropyProblem problem =
       Problem({.H = 2, .V = 3}, {1, 1}, {1, 0x1p-30, 1, 0, 0, 0.5}, {0});  // 2^-30 is less than f32 sees

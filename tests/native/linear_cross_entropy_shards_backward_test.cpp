@@ -74,10 +74,11 @@ TEST(LinearCrossEntropyGiven, NumbersThatAreGivenCount) {
           for (std::size_t s = 0; s < problem.shards.size(); ++s) {
             const Shard& shard = problem.shards[s];
             const LinearCrossEntropyBackward op = problem.backward(s, given);
-            const ShardGradients want = Define(op);
+            const Wanted all(op);
             const std::vector<Tensor*> gradients = GradientsOf(problem, s);
             BitsByGroup bits;
             OnTargets(op, gradients, {1, 2, 3}, [&](const Target& target) {
+              const ShardGradients& want = all.For(target);
               const double u = UnitRoundoff(target, input, shard.size);
               EXPECT_TRUE(Within(*gradients[0], want.input, u)) << "grad.input";
               EXPECT_TRUE(Within(RowsOfTensor(*gradients[1], shard.range.first, shard.size), want.weight, u));
@@ -282,14 +283,15 @@ TEST(LinearCrossEntropyGiven, EntropyIsComputedWhereItIsNotGiven) {
   for (const DType input : kGradientDTypes)
     for (const Given given : {Given::kMaxAndSum, Given::kLse}) {
       ShardedProblem problem(CaseFor(given, input, false), {40});
-      const LinearCrossEntropyDefinition want = Define(problem.whole.forward());
+      const Wanted all(problem.whole.forward());
+      const LinearCrossEntropyDefinition exact = Define(problem.whole.forward());
       // The true numbers, rounded.
       const StatisticsDefinition statistics = Define(problem.statistics(0));
       for (std::int64_t i = 0; i < 24; ++i) {
         const auto k = static_cast<std::size_t>(i);
         problem.max.SetValue(i, static_cast<double>(statistics.max.value[k]));
         problem.sum_exp.SetValue(i, static_cast<double>(statistics.sum_exp.value[k]));
-        problem.lse.SetValue(i, static_cast<double>(want.lse.value[k]));
+        problem.lse.SetValue(i, static_cast<double>(exact.lse.value[k]));
       }
       LinearCrossEntropyBackward op = problem.backward(0, given);
       op.shard = std::nullopt, op.entropy = std::nullopt;
@@ -300,6 +302,7 @@ TEST(LinearCrossEntropyGiven, EntropyIsComputedWhereItIsNotGiven) {
         return bounded;
       };
       OnTargets(op, gradients, {2}, [&](const Target& target) {
+        const LinearCrossEntropyDefinition& want = all.For(target);
         const double u = input == DType::kF64 ? UnitRoundoff(target, input, 40) : 0x1p-24;
         EXPECT_TRUE(Within(*gradients[0], twice(want.grad_input), u)) << "grad.input";
         EXPECT_TRUE(Within(*gradients[1], twice(want.grad_weight), u)) << "grad.weight";

@@ -118,7 +118,7 @@ void ExpectGradients(ShardedProblem& problem, const Target& target, const RunOpt
     SCOPED_TRACE(::testing::Message() << "shard " << s);
     Forget(problem.shards[s].grad_input);
     const LinearCrossEntropyBackward op = problem.backward(s, given);
-    const ShardGradients want = Define(op);
+    const ShardGradients want = Define(op, ProductsOf(target));
     EXPECT_OK(RunLike(target, op, options));
     const Tensor part = CopyOf(*op.grad.input);
     EXPECT_TRUE(Within(part, want.input, u)) << "grad.input of what is given";
@@ -293,9 +293,9 @@ std::string ShardedProblem::Describe() const {
 void ExpectShardedRight(ShardedProblem& problem, const std::vector<int>& threads) {
   SCOPED_TRACE(problem.Describe());
   LinearCrossEntropyProblem& whole = problem.whole;
-  const LinearCrossEntropyDefinition of_all = Define(whole.forward());
-  std::vector<StatisticsDefinition> want;
-  for (std::size_t s = 0; s < problem.shards.size(); ++s) want.push_back(Define(problem.statistics(s)));
+  const Wanted of_all(whole.forward());
+  std::vector<Wanted<LinearCrossEntropyStatistics>> want;
+  for (std::size_t s = 0; s < problem.shards.size(); ++s) want.emplace_back(problem.statistics(s));
 
   for (const Target& target : Targets<LinearCrossEntropyStatistics>()) {
     if (!Takes(target, problem.statistics(0))) continue;
@@ -306,14 +306,14 @@ void ExpectShardedRight(ShardedProblem& problem, const std::vector<int>& threads
         SCOPED_TRACE(::testing::Message() << "shard " << s);
         for (Tensor* output : problem.shards[s].statistics()) Forget(*output);
         EXPECT_OK(RunOn(target, problem.statistics(s), options));
-        ExpectStatistics(problem, s, want[s], Unit(target, problem));
+        ExpectStatistics(problem, s, want[s].For(target), Unit(target, problem));
         for (const Tensor* output : problem.shards[s].statistics()) EXPECT_TRUE(output->GapsUntouched());
       }
       problem.Fold();
       for (Tensor* output : problem.losses()) Forget(*output);
       EXPECT_OK(RunLike(target, problem.loss(), options));
       for (const Tensor* output : problem.losses()) EXPECT_TRUE(output->GapsUntouched());
-      ExpectLoss(problem, of_all, UnitOfAll(problem));
+      ExpectLoss(problem, of_all.For(target), UnitOfAll(problem));
       problem.lse = whole.lse, problem.entropy = whole.entropy;
       for (const Given given : kGivens) {
         if (!Suffices(given, whole.c)) continue;
@@ -324,7 +324,7 @@ void ExpectShardedRight(ShardedProblem& problem, const std::vector<int>& threads
           EXPECT_TRUE(Within(problem.shards[s].probability, p.probability, UnitOfAll(problem))) << "probability";
           EXPECT_TRUE(problem.shards[s].probability.GapsUntouched());
         }
-        ExpectGradients(problem, target, options, given, of_all);
+        ExpectGradients(problem, target, options, given, of_all.For(target));
       }
       if (target.is_ref()) break;
     }

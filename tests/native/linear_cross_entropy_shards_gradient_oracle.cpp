@@ -54,7 +54,7 @@ struct Known {
   Real lse = 0, e_lse = 0, entropy = 0;
 };
 
-Known KnownOf(const LinearCrossEntropyBackward& op, const Problem& n, std::size_t i) {
+Known KnownOf(const LinearCrossEntropyBackward& op, const Problem& n, std::size_t i, Products products) {
   const auto at = static_cast<std::int64_t>(i);
   const auto value = [&](const std::optional<ConstTensorView>& tensor) -> Real {
     return tensor ? ValueAt(*tensor, tensor->data, OffsetOf(*tensor, at)) : 0;
@@ -68,7 +68,8 @@ Known KnownOf(const LinearCrossEntropyBackward& op, const Problem& n, std::size_
     }
     return known;
   }
-  Logits logits = DefineLogits(n.x.data() + i * n.H, n.W, n.bias, op.options.logit_scale, op.options.loss.softcap);
+  Logits logits =
+      DefineLogits(n.x.data() + i * n.H, n.W, n.bias, op.options.logit_scale, op.options.loss.softcap, products);
   known.z = std::move(logits.z), known.e_z = std::move(logits.e_z);
   known.entropy = value(op.entropy);
   const Real log = op.lse ? 0 : std::log(value(op.sum_exp)), base = op.lse ? value(op.lse) : value(op.max);
@@ -121,24 +122,9 @@ void LogitGradient(const LinearCrossEntropyBackward& op, const Problem& n, const
   }
 }
 
-// What is there already, or zeros. It goes through the whole chain, of that many terms.
-Bounded Old(const std::optional<TensorView>& gradient, bool accumulate, std::size_t count, Real terms) {
-  Bounded want;
-  want.value.assign(count, 0);
-  if (gradient && accumulate) want.value = Elements(*gradient);
-  want.floor.assign(count, terms * kVanishing);
-  for (const Real old : want.value) want.error.push_back(terms * std::abs(old));
-  return want;
-}
-
-void AddProduct(Bounded& to, std::size_t k, Real d, Real e_d, Real other, Real terms) {
-  to.value[k] += d * other;
-  to.error[k] += (e_d + terms * std::abs(d)) * std::abs(other);
-}
-
 }  // namespace
 
-ShardGradients Define(const LinearCrossEntropyBackward& op) {
+ShardGradients Define(const LinearCrossEntropyBackward& op, Products products) {
   const Problem n(op);
   const Real of_classes = static_cast<Real>(n.V) + kProduct, of_positions = static_cast<Real>(n.N) + kProduct;
   ShardGradients want{.input = Old(op.grad.input, op.grad.accumulate, n.N * n.H, of_classes),
@@ -150,14 +136,14 @@ ShardGradients Define(const LinearCrossEntropyBackward& op) {
   Reals du(n.V), e_du(n.V);
   for (std::size_t i = 0; i < n.N; ++i) {
     if (n.y[i] == op.options.loss.ignore_index) continue;
-    LogitGradient(op, n, KnownOf(op, n, i), i, g[none ? i : 0], r[i], h[i], du, e_du);
+    LogitGradient(op, n, KnownOf(op, n, i, products), i, g[none ? i : 0], r[i], h[i], du, e_du);
     for (std::size_t v = 0; v < n.V; ++v) {
       const Real alpha = op.options.logit_scale, d = alpha * du[v], e_d = std::abs(alpha) * e_du[v];
       for (std::size_t k = 0; k < n.H; ++k) {
-        AddProduct(want.input, i * n.H + k, d, e_d, n.W[v * n.H + k], of_classes);
-        AddProduct(want.weight, v * n.H + k, d, e_d, n.x[i * n.H + k], of_positions);
+        AddProduct(want.input, i * n.H + k, d, e_d, n.W[v * n.H + k], of_classes, products);
+        AddProduct(want.weight, v * n.H + k, d, e_d, n.x[i * n.H + k], of_positions, products);
       }
-      AddProduct(want.bias, v, d, e_d, 1, of_positions);
+      AddProduct(want.bias, v, d, e_d, 1, of_positions, Products::kF32);  // nothing is multiplied
     }
   }
   return want;

@@ -80,7 +80,7 @@ void AddStatistics(const Logits& logits, const Reals& w, std::optional<std::size
 
 }  // namespace
 
-StatisticsDefinition Define(const LinearCrossEntropyStatistics& op) {
+StatisticsDefinition Define(const LinearCrossEntropyStatistics& op, Products products) {
   const auto V = static_cast<std::size_t>(op.V()), H = static_cast<std::size_t>(op.H());
   const std::int64_t first = op.shard ? op.shard->first : 0, all = op.shard ? op.shard->num_classes : op.V();
   const Reals x = Elements(op.input), W = Elements(op.weight), bias = ElementsOr(op.options.bias, op.V(), 0);
@@ -96,7 +96,8 @@ StatisticsDefinition Define(const LinearCrossEntropyStatistics& op) {
       want.argmax.emplace_back();
       continue;
     }
-    const Logits logits = DefineLogits(x.data() + i * H, W, bias, op.options.logit_scale, op.options.loss.softcap);
+    const Logits logits =
+        DefineLogits(x.data() + i * H, W, bias, op.options.logit_scale, op.options.loss.softcap, products);
     for (std::size_t v = 0; v < V; ++v) want.logits.Add(logits.z[v], logits.e_z[v]);
     const std::int64_t row = targets[i] - first;
     AddStatistics(logits, w, row >= 0 && row < op.V() ? std::optional(static_cast<std::size_t>(row)) : std::nullopt,

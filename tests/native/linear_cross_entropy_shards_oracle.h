@@ -16,7 +16,7 @@ struct StatisticsDefinition {
   Bounded max, sum_exp, target_logit, smoothing, moment, logits;
   std::vector<Argmax> argmax;
 };
-StatisticsDefinition Define(const LinearCrossEntropyStatistics& op);
+StatisticsDefinition Define(const LinearCrossEntropyStatistics& op, Products products = Products::kF32);
 
 // From the statistics as they are, exactly. What needs a statistic that is not there stays empty.
 struct ShardLossDefinition {
@@ -29,7 +29,7 @@ ShardLossDefinition Define(const LinearCrossEntropyLoss& op);
 struct ShardGradients {
   Bounded input, weight, bias;
 };
-ShardGradients Define(const LinearCrossEntropyBackward& op);
+ShardGradients Define(const LinearCrossEntropyBackward& op, Products products = Products::kF32);
 
 }  // namespace onehot::test
 

@@ -130,9 +130,9 @@ TEST(LinearCrossEntropyStatistics, Logits) {
         OnTargets(op, others, {2}, [&](const Target& target) { bits.ExpectSame(target, others, kStatistics); });
         shard.logits = Tensor(dtype, {11, 1105});
         op.logits = shard.logits.view();
-        const StatisticsDefinition want = Define(op);
+        const Wanted want(op);
         OnTargets(op, outputs, {1, 3}, [&](const Target& target) {
-          EXPECT_TRUE(Within(shard.logits, want.logits, UnitRoundoff(target, input, 1105)));
+          EXPECT_TRUE(Within(shard.logits, want.For(target).logits, UnitRoundoff(target, input, 1105)));
           bits.ExpectSame(target, others, kStatistics);
         });
       }

@@ -49,11 +49,11 @@ TEST(Select, TheListsEndWithRefAndNamesAreUnique) {
   EXPECT_EQ(Operators()[5].name, "cross_entropy_backward");
   EXPECT_THAT(Operators()[5].implementations, ElementsAre("cpu:batches", "ref"));
   EXPECT_EQ(Operators()[6].name, "linear_cross_entropy");
-  EXPECT_THAT(Operators()[6].implementations, ElementsAre("cpu:fused", "ref"));
+  EXPECT_THAT(Operators()[6].implementations, ElementsAre("cpu:bf16", "cpu:fused", "ref"));
   EXPECT_EQ(Operators()[7].name, "linear_cross_entropy_backward");
-  EXPECT_THAT(Operators()[7].implementations, ElementsAre("cpu:fused", "ref"));
+  EXPECT_THAT(Operators()[7].implementations, ElementsAre("cpu:bf16", "cpu:fused", "ref"));
   EXPECT_EQ(Operators()[8].name, "linear_cross_entropy_statistics");
-  EXPECT_THAT(Operators()[8].implementations, ElementsAre("cpu:fused", "ref"));
+  EXPECT_THAT(Operators()[8].implementations, ElementsAre("cpu:bf16", "cpu:fused", "ref"));
   EXPECT_EQ(Operators()[9].name, "linear_cross_entropy_loss");
   EXPECT_THAT(Operators()[9].implementations, ElementsAre("cpu:statistics", "ref"));
 }

@@ -24,6 +24,8 @@ onehot_test(native LIBS onehot_objects SOURCES
   native/layout_test.cpp
   native/linear_bf16_packing_test.cpp
   native/linear_bf16_test.cpp
+  native/linear_cross_entropy_bf16_chains_test.cpp
+  native/linear_cross_entropy_bf16_test.cpp
   native/linear_cross_entropy_big_test.cpp
   native/linear_cross_entropy_cases.cpp
   native/linear_cross_entropy_errors_test.cpp

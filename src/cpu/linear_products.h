@@ -1,0 +1,72 @@
+// The three products of a linear layer, over operands that are packed to what the products are made of: f32, or bf16 where
+// the CPU multiplies it.
+//
+//              rows       columns    along
+//   logits     tokens     classes    H
+//   GradInput  tokens     H          classes
+//   GradWeight classes    H          tokens
+//
+// Classes are those of a chunk, counted from its first. Tokens are counted from the first of the run in logits, from the
+// first of a group in the others.
+#ifndef ONEHOT_CPU_LINEAR_PRODUCTS_H_
+#define ONEHOT_CPU_LINEAR_PRODUCTS_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "core/isa.h"
+#include "core/scratch.h"
+#include "cpu/linear_memory.h"
+#include "cpu/linear_simd.h"
+#include "cpu/token_blocks.h"
+#include "onehot/linear_cross_entropy.h"
+
+namespace onehot::cpu {
+
+// kTileColumns columns of a product, and some of its rows.
+struct ProductPart {
+  std::int64_t row, rows;     // multiples of kTileRows
+  std::int64_t column;        // a multiple of kTileColumns
+  std::int64_t first, depth;  // along the reduction; first is even
+  float* c;                   // element (row, column); aligned to 64 bytes
+  std::int64_t c_row;
+  bool accumulate;
+};
+
+// The gradient of logits of some tokens and a chunk, in f32: g[i * g_row + v].
+struct LogitGradient {
+  float* g;
+  std::int64_t g_row;
+  TokenBlock block;
+  std::int64_t classes;
+};
+
+class LinearProducts {
+ public:
+  virtual ~LinearProducts() = default;
+
+  // A row of input, one token; and what follows when all tokens of a block have theirs.
+  virtual void PackToken(Scratch scratch, std::int64_t token, const InputPart& row) const = 0;
+  virtual void EndTokens(Scratch scratch, const TokenBlock& block) const = 0;
+  // Rows of the weight from class `first` of the chunk, a multiple of kTileColumns, as many at most: for logits, and for
+  // GradInput.
+  virtual void PackForLogits(Scratch scratch, const InputPart& rows, std::int64_t first) const = 0;
+  virtual void PackForGradInput(Scratch scratch, const InputPart& rows, std::int64_t first) const = 0;
+
+  virtual void Logits(Scratch scratch, const ProductPart& part) const = 0;
+  // Makes operands of a block's gradient: for all blocks of a group before what follows.
+  virtual void Take(Scratch scratch, const LogitGradient& gradient) const = 0;
+  virtual void GradInput(Scratch scratch, const LogitGradient& group, const ProductPart& part) const = 0;
+  virtual void GradWeight(Scratch scratch, const LogitGradient& group, const ProductPart& part) const = 0;
+
+  // Steps of logits' reduction to take at a time, for all columns, so that the rows' part stays in L2.
+  virtual std::int64_t slice() const = 0;
+};
+
+// `op` as the layer runs it: gradients that are not wanted are not there.
+std::unique_ptr<LinearProducts> MakeLinearProducts(const LinearCrossEntropy& op, const LinearMemory& memory, Isa isa,
+                                                   ScratchLayout& layout);
+
+}  // namespace onehot::cpu
+
+#endif  // ONEHOT_CPU_LINEAR_PRODUCTS_H_
