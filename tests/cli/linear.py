@@ -57,7 +57,7 @@ class LinearBounds(Bounds):
                          **of_logits(**options))
         self.x, self.W, self.scale = np.asarray(x, np.float64), np.asarray(W, np.float64), logit_scale
         # Where the CPU multiplies bf16, gradients of logits are rounded to it before their products, and not for the bias.
-        self.operand = HALF_ULP["bf16"] if dtype == "bf16" else 0.0
+        self.operand = HALF_ULP["16"] if dtype == "bf16" else 0.0
 
     def gradients(self, du, g=0.0, r=0.0, h=0.0):
         """By name, before they are rounded to their dtypes; `du` are the right gradients of the logits."""
