@@ -263,7 +263,7 @@ class Fused final : public PlanBody {
   void Gradients(Scratch scratch, const Tokens& tokens, bool last, const float* weight, Progress& progress) const {
     const bool keeps_logits = layer_.group() > 0;
     layer_.ForClasses(Pass::kGradients, [&](const ClassRange& range) {
-      layer_.PackWeight(scratch, tokens, range, !keeps_logits && !given_.probability, true);
+      layer_.TakeWeight(scratch, tokens, Pass::kGradients, range, !keeps_logits && !given_.probability);
       tokens.ForBlocks([&](const TokenBlock& block, int thread) {
         if (progress.stopped()) return;
         if (given_.probability)

@@ -24,7 +24,7 @@ class FusedStatistics final : public PlanBody {
         shard_(ShardOf(op.shard, op.V())),
         instruction_set_(RowKernelsFor(isa).target),
         kernels_(LinearKernelsFor(isa)),
-        layer_(LayerOf(op), LinearMemory{.arithmetic = arithmetic}, isa, layout_),
+        layer_(LayerOf(op), LinearMemory::ForStatistics(LayerOf(op), arithmetic), isa, layout_),
         live_(op.N(), layout_),
         statistics_(layer_, live_, op.N(), shard_.first, static_cast<float>(op.options.loss.softcap),
                     {op.smoothing.has_value(), op.moment.has_value(), op.argmax.has_value()}, isa, layout_),

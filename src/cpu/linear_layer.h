@@ -17,6 +17,7 @@
 
 #include "core/layout.h"
 #include "core/scratch.h"
+#include "cpu/linear_few.h"
 #include "cpu/linear_memory.h"
 #include "cpu/linear_products.h"
 #include "cpu/linear_simd.h"
@@ -54,7 +55,10 @@ class LinearLayer {
         scale_(static_cast<float>(op.options.logit_scale)),
         skip_below_(static_cast<float>(op.options.skip_below)) {
     const std::int64_t rows = RoundUp(N_, kTileRows);
-    products_ = MakeLinearProducts(op, memory, isa, layout);
+    if (memory.few)
+      few_.emplace(op, isa, layout);
+    else
+      products_ = MakeLinearProducts(op, memory, isa, layout);
     // Sums of bias gradients are taken of g, and so are products of f32.
     gradients_stay_ = memory.arithmetic == Arithmetic::kF32 || grad_.bias;
     const std::int64_t gradient_rows = group_ > 0 ? group_ : gradients_stay_ ? rows : passing_.rows();
@@ -101,8 +105,12 @@ class LinearLayer {
                     scratch.Get(bias_values_).data(), V_, V_);
     tokens.ForBlocks([&](const TokenBlock& block, int) {
       const std::int64_t end = block.begin + block.count;
-      for (std::int64_t i = block.begin; i < end; ++i) products_->PackToken(scratch, i, InputRow(live[i]));
-      products_->EndTokens(scratch, block);
+      for (std::int64_t i = block.begin; i < end; ++i)
+        if (few_)
+          few_->PackToken(scratch, i, InputRow(live[i]));
+        else
+          products_->PackToken(scratch, i, InputRow(live[i]));
+      if (!few_) products_->EndTokens(scratch, block);
       if (!grad_.input || !grad_.accumulate) return;
       float* const dx = scratch.Get(dx_).data();
       for (std::int64_t i = block.begin; i < end; ++i)
@@ -111,14 +119,19 @@ class LinearLayer {
     });
   }
 
-  // Packs a chunk of the weight, for logits and for grad_input.
-  void PackWeight(Scratch scratch, const Tokens& tokens, const ClassRange& range, bool logits, bool gradients) const {
+  // Packs a chunk of the weight, for logits and for gradients; few tokens have their products with it instead.
+  void TakeWeight(Scratch scratch, const Tokens& tokens, Pass pass, const ClassRange& range, bool logits) const {
     const InputPart weight = Matrix().Part(range.first, 0, range.count, H_);
+    if (few_) {
+      if (logits)
+        few_->Logits(scratch, tokens.count, tokens.threads, weight, Block(scratch, pass, range, {}, 0), g_row(pass));
+      return;
+    }
     ParallelFor(tokens.threads, (range.count + kTileColumns - 1) / kTileColumns, [&](std::int64_t i, int) {
       const std::int64_t first = i * kTileColumns;
       const InputPart rows = weight.Part(first, 0, std::min(kTileColumns, range.count - first), H_);
       if (logits) products_->PackForLogits(scratch, rows, first);
-      if (gradients && grad_.input) products_->PackForGradInput(scratch, rows, first);  // from a cache
+      if (pass == Pass::kGradients && grad_.input) products_->PackForGradInput(scratch, rows, first);  // from a cache
     });
   }
 
@@ -133,11 +146,11 @@ class LinearLayer {
   float* Logits(Scratch scratch, Pass pass, const ClassRange& range, const TokenBlock& block, int thread) const {
     const std::int64_t classes = range.count, g_stride = g_row(pass);
     float* const g = Block(scratch, pass, range, block, thread);
-    const std::int64_t slice = products_->slice();
-    for (std::int64_t first = 0; first == 0 || first < H_; first += slice)
+    const std::int64_t slice = few_ ? H_ : products_->slice();
+    for (std::int64_t first = 0; !few_ && (first == 0 || first < H_); first += slice)
       for (std::int64_t column = 0; column < classes; column += kTileColumns)
         products_->Logits(scratch, {.row = block.begin,
-                                    .rows = block.padded,
+                                    .rows = block.count,
                                     .column = column,
                                     .first = first,
                                     .depth = std::min(slice, H_ - first),
@@ -165,6 +178,7 @@ class LinearLayer {
 
   // The gradient of a block's logits is there.
   void TakeGradient(Scratch scratch, const ClassRange& range, const TokenBlock& block, int thread) const {
+    if (few_) return;
     const LogitGradient gradient{Block(scratch, Pass::kGradients, range, block, thread), g_row(Pass::kGradients), block,
                                  range.count};
     if (skip_below_ > 0)
@@ -177,6 +191,10 @@ class LinearLayer {
   void AddGradInput(Scratch scratch, const Tokens& tokens, const ClassRange& range) const {
     if (!grad_.input) return;
     const LogitGradient gradient = GradientOf(scratch, tokens, range);
+    if (few_)
+      return few_->AddGradInput(tokens.count, tokens.threads, gradient.g, gradient.g_row,
+                                Matrix().Part(range.first, 0, range.count, H_), scratch.Get(dx_).data(), x_row_,
+                                range.first > 0 || grad_.accumulate);
     const std::int64_t blocks = (tokens.count + tokens.block - 1) / tokens.block;
     const std::int64_t slice = skip_below_ == 0 ? products_->slice() : range.count;
     // Columns after columns, so that their part of the weight stays in L2.
@@ -187,7 +205,7 @@ class LinearLayer {
         for (std::int64_t panel = column; panel < last; panel += kTileColumns)
           MultiplyGradInput(scratch, gradient,
                             {.row = begin,
-                             .rows = RoundUp(end - begin, kTileRows),
+                             .rows = end - begin,
                              .column = panel,
                              .first = v,
                              .depth = std::min(slice, range.count - v),
@@ -201,7 +219,7 @@ class LinearLayer {
   // before the last leave in f32, or have elsewhere.
   void StoreGradWeight(Scratch scratch, const Tokens& tokens, bool last, const ClassRange& range) const {
     const std::int64_t classes = range.count, blocks = (classes + kClassRows - 1) / kClassRows;
-    const std::int64_t groups = grad_.weight ? (H_ + kSumColumns - 1) / kSumColumns : 0;
+    const std::int64_t groups = !grad_.weight ? 0 : few_ ? 1 : (H_ + kSumColumns - 1) / kSumColumns;
     const std::int64_t sums = grad_.bias ? (classes + kTileColumns - 1) / kTileColumns : 0;
     const bool goes_on = tokens.first > 0;
     const LogitGradient gradient = GradientOf(scratch, tokens, range);
@@ -213,6 +231,9 @@ class LinearLayer {
       }
       const std::int64_t first = i % blocks * kClassRows, column = i / blocks * kSumColumns;
       const std::int64_t rows = std::min(kClassRows, classes - first), columns = std::min(kSumColumns, H_ - column);
+      if (few_)
+        return few_->GradWeight(scratch, tokens.count, gradient.g + first, gradient.g_row, grad_.accumulate,
+                                MatrixOf<OutputPart>(*grad_.weight).Part(range.first + first, 0, rows, H_));
       alignas(64) float sum[kClassRows * kSumColumns];
       const auto part = [&](const OutputPart& whole) { return whole.Part(range.first + first, column, rows, columns); };
       const OutputPart out = part(MatrixOf<OutputPart>(*grad_.weight));
@@ -376,6 +397,7 @@ class LinearLayer {
   const float scale_, skip_below_;
   bool gradients_stay_ = false;  // those of all tokens of a group, until their last product
   std::unique_ptr<LinearProducts> products_;
+  std::optional<FewTokens> few_;  // instead
   Positions grad_input_at_;
   Piece<float> g_, dx_, dw_, db_, bias_values_;
   Piece<std::uint8_t> left_;

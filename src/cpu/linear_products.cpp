@@ -168,7 +168,8 @@ class Bf16Products final : public LinearProducts {
   }
   void Multiply(const Bf16Pair* a, std::int64_t a_row, std::int64_t a_k, const Bf16Pair* b, std::int64_t b_k,
                 const ProductPart& part) const {
-    kernels_.multiply({a, a_row, a_k, b, b_k, part.c, part.c_row, part.rows, Pairs(part.depth), part.accumulate});
+    kernels_.multiply(
+        {a, a_row, a_k, b, b_k, part.c, part.c_row, RoundUp(part.rows, kTileRows), Pairs(part.depth), part.accumulate});
   }
 
   const Bf16Kernels& kernels_;

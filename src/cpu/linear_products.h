@@ -25,7 +25,7 @@ namespace onehot::cpu {
 
 // kTileColumns columns of a product, and some of its rows.
 struct ProductPart {
-  std::int64_t row, rows;     // multiples of kTileRows
+  std::int64_t row, rows;     // row is a multiple of kTileRows; c has room for rows up to the next one
   std::int64_t column;        // a multiple of kTileColumns
   std::int64_t first, depth;  // along the reduction; first is even
   float* c;                   // element (row, column); aligned to 64 bytes

@@ -7,6 +7,9 @@
 #include "hwy/foreach_target.h"  // compiles the rest of this file once per instruction set
 #include "hwy/highway.h"
 
+#include "cpu/linear_few-inl.h"
+#include "cpu/linear_pack-inl.h"
+#include "cpu/linear_tile-inl.h"
 #include "cpu/math-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/softmax_sums-inl.h"
@@ -15,82 +18,18 @@ HWY_BEFORE_NAMESPACE();
 namespace onehot::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Of a tile's columns, those whose sums are in registers at once: all with 32 registers, half of them with 16.
-#if HWY_TARGET <= HWY_AVX3
-constexpr std::int64_t kVectors = 4;
-#else
-constexpr std::int64_t kVectors = 2;
-#endif
-
-// Loops over registers have to be unrolled, also where the build asks for -O2 only: a third of the speed otherwise.
-#undef ONEHOT_UNROLL
-#if defined(__clang__)
-#define ONEHOT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define ONEHOT_UNROLL _Pragma("GCC unroll 8")
-#endif
-
-using Tag = hn::CappedTag<float, 16>;
-
-HWY_NOINLINE void MultiplyTile(const float* HWY_RESTRICT a, std::int64_t a_row, std::int64_t a_k,
-                               const float* HWY_RESTRICT b, std::int64_t b_k, std::int64_t depth, float* HWY_RESTRICT c,
-                               std::int64_t c_row, bool accumulate) {
-  const Tag d;
-  using V = hn::Vec<Tag>;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t column = 0; column < kTileColumns; column += kVectors * lanes) {
-    V sum[kTileRows][kVectors];
-    ONEHOT_UNROLL
-    for (std::int64_t r = 0; r < kTileRows; ++r) {
-      const float* const old = c + r * c_row + column;
-      ONEHOT_UNROLL
-      for (std::int64_t v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? hn::Load(d, old + v * lanes) : hn::Zero(d);
-    }
-    const float* from = b + column;
-    for (std::int64_t k = 0; k < depth; ++k, from += b_k) {
-      V row[kVectors];
-      ONEHOT_UNROLL
-      for (std::int64_t v = 0; v < kVectors; ++v) row[v] = hn::Load(d, from + v * lanes);
-      ONEHOT_UNROLL
-      for (std::int64_t r = 0; r < kTileRows; ++r) {
-        const V x = hn::Set(d, a[r * a_row + k * a_k]);
-        ONEHOT_UNROLL
-        for (std::int64_t v = 0; v < kVectors; ++v) sum[r][v] = Fma(d, x, row[v], sum[r][v]);
-      }
-    }
-    ONEHOT_UNROLL
-    for (std::int64_t r = 0; r < kTileRows; ++r) {
-      float* const to = c + r * c_row + column;
-      ONEHOT_UNROLL
-      for (std::int64_t v = 0; v < kVectors; ++v) hn::Store(sum[r][v], d, to + v * lanes);
-    }
-  }
-}
-
 void Multiply(const ProductTask& t) {
   if (t.depth == 0 && !t.accumulate)
     for (std::int64_t i = 0; i < t.rows; ++i) std::fill_n(t.c + i * t.c_row, kTileColumns, 0.0f);
   for (std::int64_t k = 0; k < t.depth; k += kDepth) {
     const std::int64_t depth = std::min(kDepth, t.depth - k);
-    for (std::int64_t i = 0; i < t.rows; i += kTileRows)
-      MultiplyTile(t.a + i * t.a_row + k * t.a_k, t.a_row, t.a_k, t.b + k * t.b_k, t.b_k, depth, t.c + i * t.c_row,
-                   t.c_row, t.accumulate || k > 0);
-  }
-}
-
-using PackedTypes = Types<float, F16, BF16>;
-
-template <class T>
-HWY_INLINE void WidenRow(const T* from, std::int64_t step, std::int64_t count, float* to) {
-  if (step == 1) {
-    ForColumns<float>(count, [&](auto d, std::int64_t i) HWY_ATTR { hn::StoreU(LoadWide(d, from + i), d, to + i); });
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = Widen(from[i * step]);
+    MultiplyRows(t.a + k * t.a_k, t.a_row, t.a_k, t.b + k * t.b_k, t.b_k, depth, t.c, t.c_row, t.rows,
+                 t.accumulate || k > 0);
   }
 }
 
 void Pack(const InputPart& from, float* to, std::int64_t to_row, std::int64_t width) {
-  ForDType(PackedTypes{}, from.dtype, [&]<class T>() HWY_ATTR {
+  ForDType(LinearTypes{}, from.dtype, [&]<class T>() HWY_ATTR {
     for (std::int64_t i = 0; i < from.rows; ++i) {
       float* const row = to + i * to_row;
       WidenRow(reinterpret_cast<const T*>(from.data) + i * from.row, from.column, from.columns, row);
@@ -99,25 +38,21 @@ void Pack(const InputPart& from, float* to, std::int64_t to_row, std::int64_t wi
   });
 }
 
-// A block of columns is widened in L1, then read column by column.
-constexpr std::int64_t kPackColumns = 64, kPackRow = PaddedStride(kPackColumns) - 48;  // 80: columns spread over sets
-
 void PackTransposed(const InputPart& from, float* to) {
-  const Tag d;
-  const hn::RebindToSigned<Tag> di;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  HWY_ALIGN float block[kTileColumns * kPackRow];
-  const auto offsets = hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<std::int32_t>(kPackRow)));
-  for (std::int64_t i = from.rows; i < kTileColumns; ++i) std::fill_n(block + i * kPackRow, kPackColumns, 0.0f);
-  ForDType(PackedTypes{}, from.dtype, [&]<class T>() HWY_ATTR {
-    for (std::int64_t begin = 0; begin < from.columns; begin += kPackColumns) {
-      const std::int64_t columns = std::min(kPackColumns, from.columns - begin);
-      for (std::int64_t i = 0; i < from.rows; ++i)
-        WidenRow(reinterpret_cast<const T*>(from.data) + i * from.row + begin * from.column, from.column, columns,
-                 block + i * kPackRow);
-      for (std::int64_t j = 0; j < columns; ++j)
-        for (std::int64_t i = 0; i < kTileColumns; i += lanes)
-          hn::Store(hn::GatherIndex(d, block + i * kPackRow + j, offsets), d, to + (begin + j) * kTileColumns + i);
+  ForDType(LinearTypes{}, from.dtype, [&]<class T>() HWY_ATTR {
+    const T* const data = reinterpret_cast<const T*>(from.data);
+    if (from.column == 1 && from.columns >= kLinearLanes) {
+      const Panel<T> panel(from);
+      const std::int64_t head = panel.Head();
+      TransposePanel(panel, 0, head, to);
+      TransposePanel(panel, head, from.columns, to + head * kTileColumns);
+    } else if (from.row == 1) {  // turned already
+      for (std::int64_t j = 0; j < from.columns; ++j) {
+        WidenRow(data + j * from.column, 1, from.rows, to + j * kTileColumns);
+        std::fill(to + j * kTileColumns + from.rows, to + (j + 1) * kTileColumns, 0.0f);
+      }
+    } else {
+      PackColumns<T>(from, to);
     }
   });
 }
@@ -136,21 +71,11 @@ void BiasAndScale(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t 
 }
 
 void AddRows(const float* c, std::int64_t rows, std::int64_t c_row, float* sum) {
-  const Tag d;
-  for (std::int64_t j = 0; j < kTileColumns; j += static_cast<std::int64_t>(hn::Lanes(d))) {
+  constexpr LinearTag d;
+  for (std::int64_t j = 0; j < kTileColumns; j += kLinearLanes) {
     auto total = hn::LoadU(d, sum + j);
     for (std::int64_t i = 0; i < rows; ++i) total = hn::Add(total, hn::LoadU(d, c + i * c_row + j));
     hn::StoreU(total, d, sum + j);
-  }
-}
-
-template <class T>
-HWY_INLINE void NarrowRow(const float* from, std::int64_t count, T* to, std::int64_t step) {
-  if (step == 1) {
-    ForColumns<float>(count,
-                      [&](auto d, std::int64_t i) HWY_ATTR { StoreNarrow(hn::LoadU(d, from + i), d, to + i, false); });
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) to[i * step] = Narrow<T>(from[i]);
   }
 }
 
@@ -160,7 +85,7 @@ HWY_INLINE T* RowOf(const OutputPart& to, std::int64_t i) {
 }
 
 void Store(const float* from, std::int64_t from_row, const OutputPart& to) {
-  ForDType(PackedTypes{}, to.dtype, [&]<class T>() HWY_ATTR {
+  ForDType(LinearTypes{}, to.dtype, [&]<class T>() HWY_ATTR {
     for (std::int64_t i = 0; i < to.rows; ++i) NarrowRow(from + i * from_row, to.columns, RowOf<T>(to, i), to.column);
   });
 }
@@ -228,7 +153,8 @@ void ZeroBelow(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t col
 }
 
 LinearKernels LinearTable() {
-  return {Multiply, Pack, PackTransposed, BiasAndScale, AddRows, Store, ProbabilityGradient, ZeroBelow, Fold};
+  return {Multiply,  Pack, PackTransposed,  BiasAndScale, AddRows, Store, ProbabilityGradient,
+          ZeroBelow, Fold, TimesTransposed, Times,        Outer};
 }
 
 }  // namespace onehot::cpu::HWY_NAMESPACE

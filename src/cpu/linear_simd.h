@@ -30,7 +30,8 @@ constexpr std::int64_t PaddedStride(std::int64_t columns) {
   return RoundUp(columns, kTileColumns) + kTileColumns;
 }
 
-// c[i][j] (+)= sum over k of a[i * a_row + k * a_k] b[k * b_k + j], i < rows, j < kTileColumns. rows is a multiple of kTileRows.
+// c[i][j] (+)= sum over k of a[i * a_row + k * a_k] b[k * b_k + j], i < rows, j < kTileColumns. Any number of rows;
+// those of c beyond are not touched.
 struct ProductTask {
   const float* a;
   std::int64_t a_row, a_k;
@@ -82,6 +83,20 @@ struct LinearKernels {
   // Statistics of a block of classes (cpu/softmax_simd.h) folded into those of the blocks before it; moments may be null.
   void (*fold)(std::int64_t count, const float* block_max, const float* block_sum, const float* block_moment,
                float* max, float* sum, float* moment);
+
+  // Products of a few rows of f32, so few that copying the matrix would take longer: it is read and written where it
+  // lies. An element is the same chain as of `multiply`. Columns of matrices that are read lie side by side.
+
+  // c[i * c_row + v] = sum over h of a[i * a_row + h] m(v, h), i < rows. Rows of c have room for whole tiles.
+  void (*times_transposed)(const float* a, std::int64_t a_row, std::int64_t rows, const InputPart& m, float* c,
+                           std::int64_t c_row);
+  // c[i * c_row + h] (+)= sum over v of a[i * a_row + v] m(v, h), i < rows. c likewise.
+  void (*times)(const float* a, std::int64_t a_row, std::int64_t rows, const InputPart& m, float* c, std::int64_t c_row,
+                bool accumulate);
+  // m(v, h) (+)= sum over i < depth of a[i * a_row + v] b[i * b_row + h], rounded once. Of b, 63 numbers may be read
+  // beyond those of a row. `stream`: past the caches where m allows it.
+  void (*outer)(const float* a, std::int64_t a_row, const float* b, std::int64_t b_row, std::int64_t depth,
+                bool accumulate, const OutputPart& m, bool stream);
 };
 
 const LinearKernels& LinearKernelsFor(Isa isa);

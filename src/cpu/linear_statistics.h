@@ -59,7 +59,7 @@ class LinearStatistics {
     bool weighted = false;  // by chunks so far
     layer_.ForClasses(Pass::kStatistics, [&](const ClassRange& range) {
       const ChunkWeights weights = WeightsOf(weight, range);
-      layer_.PackWeight(scratch, tokens, range, true, false);
+      layer_.TakeWeight(scratch, tokens, Pass::kStatistics, range, true);
       tokens.ForBlocks([&](const TokenBlock& block, int thread) {
         if (progress.stopped()) return;
         const float* const u = layer_.Logits(scratch, Pass::kStatistics, range, block, thread);

@@ -47,6 +47,7 @@ onehot_test(native LIBS onehot_objects SOURCES
   native/linear_cross_entropy_shards_workspace_test.cpp
   native/linear_cross_entropy_skip_test.cpp
   native/linear_cross_entropy_test.cpp
+  native/linear_simd_test.cpp
   native/loss_extremes_test.cpp
   native/losses.cpp
   native/nll_bad_data_test.cpp
