@@ -23,7 +23,8 @@
 //   weightGradOut         [V, H]   dtype of input
 //
 // BT and H may be 0; without tokens weightGradOut is 0. Any strides and offsets; two elements of an output may not share an
-// address. Sums are taken in float and rounded once; the result has the same bits on every run
+// address. Sums are taken in float and rounded once; the result has the same bits on every run. A CPU that multiplies
+// BFLOAT16 gets the gradient of logits rounded to it before the products, so other CPUs have other bits
 // (include/onehot/linear_cross_entropy.h says more).
 //
 // Products (ONEHOT_SOC): Ascend910B, Ascend910_93.

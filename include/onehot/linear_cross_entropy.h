@@ -81,18 +81,20 @@ struct LinearCrossEntropyUpstream {
 // bf16. Where the CPU multiplies bf16 (AVX512_BF16), the products of bf16 input are its, at twice the speed, unless
 // `reproducible` asks for the above. Sums are in f32 all the same, but
 //
-//   alpha du        is rounded once to bf16, to nearest even, before the products of grad_input and grad_weight, by at most
-//                   2^-8 of itself; grad_bias is the sum of what was not rounded
+//   alpha du        is rounded once to bf16, to nearest even, before the products of grad_input and grad_weight, by at
+//                   most 2^-8 of itself; grad_bias is the sum of what was not rounded
 //   a chain         goes by two elements at a time, 2k and 2k + 1, the latter added first
 //   below 2^-126    in magnitude operands and sums of products are taken for 0
 //
-// These bits, too, are the same for any number of threads, strides and workspace, and on all CPUs with these products.
+// These bits, too, are the same for any number of threads, strides and workspace, and on all CPUs with these products. Pairs
+// of classes are counted from class 0 of the weight, those of positions among those that are not ignored.
 // Plan::implementation() is "cpu:bf16" then.
 //
-// Memory. Scratch is the input in f32, grad_input in f32, packed rows of weight, and logits; for products of bf16 also alpha
-// du of 1024 classes in bf16, for each of grad_input and grad_weight. max_workspace is what Plan::scratch_bytes() should not
-// exceed; where the least that is possible takes more, that is taken (it has 400 KB for each CPU of the machine, 8 at least,
-// where there are tokens for all of them). With loss and gradients in one call there are two orders:
+// Memory. Scratch is the input in f32 (or twice in bf16), grad_input in f32, packed rows of weight, and logits of the
+// classes that are made at a time; for products of bf16 also their alpha du in bf16, for each of grad_input and
+// grad_weight. max_workspace is what Plan::scratch_bytes() should not exceed; where the least that is possible takes more,
+// that is taken (it has 400 KB for each CPU of the machine, 8 at least, where there are tokens for all of them). With loss
+// and gradients in one call there are two orders:
 //
 //   four products   all positions, 64 to 1024 classes at a time: statistics first, then logits once more for gradients
 //   three products  some positions, all classes at a time: their logits stay in scratch, 4 V bytes a position, until
@@ -110,8 +112,9 @@ struct LinearCrossEntropyUpstream {
 //   grad_weight[v, h]  by at most skip_below * sum over positions of |x[i, h]|
 //   grad_bias[v]       by at most skip_below * positions
 //
-// The loss and the other outputs do not change. The bits are still the same for any number of threads, instruction set and
-// workspace, if input and weight are finite, but for the sign of a zero. ref skips nothing.
+// and 1 + 2^-8 times that for grad_input and grad_weight with products of bf16. The loss and the other outputs do not
+// change. The bits are still the same for what they are the same without it, if input and weight are finite, but for the
+// sign of a zero and, with products of bf16, for old values of accumulate below 2^-126. ref skips nothing.
 //
 // Errors. Of arguments: kBadArgument, kBadDType, kBadShape, before anything is touched. A target that is neither in
 // [0, V) nor ignore_index: kBadData, with position, value and range, and no output is written.

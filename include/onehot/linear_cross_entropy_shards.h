@@ -16,7 +16,7 @@
 //      up grad.input
 //
 // With one shard steps 1, 3 and 4 give the bits of LinearCrossEntropy, unless that is computed in f64; with several its
-// values but for rounding.
+// values but for rounding. `reproducible` has to be the same in all steps.
 // Symbols are those of onehot/linear_cross_entropy.h.
 #ifndef ONEHOT_LINEAR_CROSS_ENTROPY_SHARDS_H_
 #define ONEHOT_LINEAR_CROSS_ENTROPY_SHARDS_H_
@@ -43,8 +43,8 @@ namespace onehot {
 //   argmax        i64      the lowest class of the vocabulary among those with the largest z, the first NaN if there is
 //                          one, -1 without classes
 //   logits        dtype of input or f32, [..., V]: z, rounded once
-//   options       loss.weight has num_classes elements. Of loss, softcap, weight and ignore_index are
-//                          used; the others are checked all the same
+//   options       loss.weight has num_classes elements. Of loss, softcap, weight and ignore_index are used, and bias,
+//                 logit_scale and reproducible; the others are checked all the same
 //
 // Every output is optional. Where a position is ignored, all of them are 0, argmax -1, rows of logits 0. -infinity among
 // the logits: exp gives 0, 0 is added to moment, and +infinity to smoothing unless w_v is 0.

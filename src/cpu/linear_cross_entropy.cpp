@@ -275,11 +275,9 @@ class Fused final : public PlanBody {
         progress.Advance(block.count * range.count, thread);
       });
       if (progress.stopped()) return false;
-      layer_.AddGradInput(scratch, tokens, range);
-      progress.Advance(tokens.count * range.count, 0);
+      layer_.AddGradInput(scratch, tokens, range, progress);
       if (progress.stopped()) return false;
-      layer_.StoreGradWeight(scratch, tokens, last, range);
-      progress.Advance(tokens.count * range.count, 0);
+      layer_.StoreGradWeight(scratch, tokens, last, range, progress);
       return !progress.stopped();
     });
   }

@@ -65,8 +65,9 @@ class FusedStatistics final : public PlanBody {
 
   OutputPart LogitsRow(std::int64_t position, std::int64_t first, std::int64_t columns) const {
     const TensorView& out = *op_.logits;
-    const std::int64_t offset = logits_at_.Offset(position) + first * out.stride(-1);
-    return {static_cast<std::byte*>(out.data) + offset * SizeOf(out.dtype), out.dtype, 0, out.stride(-1), 1, columns};
+    const std::int64_t offset = logits_at_.Offset(position) + first * StrideOf(out, -1);
+    return {
+        static_cast<std::byte*>(out.data) + offset * SizeOf(out.dtype), out.dtype, 0, StrideOf(out, -1), 1, columns};
   }
   void StoreLogits(Scratch scratch, const ClassRange& range, const TokenBlock& block, const float* u) const {
     for (std::int64_t i = 0; i < block.count; ++i)

@@ -1,7 +1,7 @@
 // A linear layer, a chunk of its weight at a time: logits of tokens, and the two products of its gradients.
 //
 // Tokens are rows of input that count: positions that are ignored are left out from the start. Operands are packed
-// (cpu/linear_products.h); everything else is f32:
+// (cpu/linear_products.h), or lie where they are (cpu/linear_few.h); everything else is f32:
 //
 //   g    [tokens][Gs]   logits of a chunk, then their gradient; those of all chunks with a group of tokens at a time
 //                       (linear_memory.h); or only of the blocks that are at work
@@ -21,6 +21,7 @@
 #include "cpu/linear_memory.h"
 #include "cpu/linear_products.h"
 #include "cpu/linear_simd.h"
+#include "cpu/linear_skip.h"
 #include "cpu/softmax_simd.h"
 #include "cpu/threads.h"
 #include "cpu/token_blocks.h"
@@ -32,6 +33,11 @@ namespace onehot::cpu {
 struct ClassRange {
   std::int64_t first, count;
 };
+
+// Along an axis of one element a stride may be anything, and is not needed: as if there were 1.
+inline std::int64_t StrideOf(const TensorLayout& view, int axis) {
+  return view.dim(axis) > 1 ? view.stride(axis) : 1;
+}
 
 // What g holds: rows of logits that are used at once, or what gradients are made of.
 enum class Pass { kStatistics, kGradients };
@@ -101,7 +107,7 @@ class LinearLayer {
   // Packs rows of input, at positions live[0], live[1], ..., and what grad_input starts from.
   void PackInput(Scratch scratch, const Tokens& tokens, const std::int64_t* live) const {
     if (bias_)
-      kernels_.pack({static_cast<const std::byte*>(bias_->data), bias_->dtype, 0, bias_->stride(0), 1, V_},
+      kernels_.pack({static_cast<const std::byte*>(bias_->data), bias_->dtype, 0, StrideOf(*bias_, 0), 1, V_},
                     scratch.Get(bias_values_).data(), V_, V_);
     tokens.ForBlocks([&](const TokenBlock& block, int) {
       const std::int64_t end = block.begin + block.count;
@@ -130,8 +136,9 @@ class LinearLayer {
     ParallelFor(tokens.threads, (range.count + kTileColumns - 1) / kTileColumns, [&](std::int64_t i, int) {
       const std::int64_t first = i * kTileColumns;
       const InputPart rows = weight.Part(first, 0, std::min(kTileColumns, range.count - first), H_);
+      // One after the other, so that the second finds the rows in a cache.
       if (logits) products_->PackForLogits(scratch, rows, first);
-      if (pass == Pass::kGradients && grad_.input) products_->PackForGradInput(scratch, rows, first);  // from a cache
+      if (pass == Pass::kGradients && grad_.input) products_->PackForGradInput(scratch, rows, first);
     });
   }
 
@@ -146,17 +153,19 @@ class LinearLayer {
   float* Logits(Scratch scratch, Pass pass, const ClassRange& range, const TokenBlock& block, int thread) const {
     const std::int64_t classes = range.count, g_stride = g_row(pass);
     float* const g = Block(scratch, pass, range, block, thread);
-    const std::int64_t slice = few_ ? H_ : products_->slice();
-    for (std::int64_t first = 0; !few_ && (first == 0 || first < H_); first += slice)
-      for (std::int64_t column = 0; column < classes; column += kTileColumns)
-        products_->Logits(scratch, {.row = block.begin,
-                                    .rows = block.count,
-                                    .column = column,
-                                    .first = first,
-                                    .depth = std::min(slice, H_ - first),
-                                    .c = g + column,
-                                    .c_row = g_stride,
-                                    .accumulate = first > 0});
+    if (!few_) {
+      const std::int64_t slice = products_->slice();
+      for (std::int64_t first = 0; first == 0 || first < H_; first += slice)
+        for (std::int64_t column = 0; column < classes; column += kTileColumns)
+          products_->Logits(scratch, {.row = block.begin,
+                                      .rows = block.count,
+                                      .column = column,
+                                      .first = first,
+                                      .depth = std::min(slice, H_ - first),
+                                      .c = g + column,
+                                      .c_row = g_stride,
+                                      .accumulate = first > 0});
+    }
     if (bias_ || scale_ != 1)
       kernels_.bias_and_scale(g, block.count, g_stride, classes,
                               bias_ ? scratch.Get(bias_values_).data() + range.first : nullptr, scale_);
@@ -167,7 +176,7 @@ class LinearLayer {
   void LoadBlock(Scratch scratch, const ClassRange& range, const TokenBlock& block, int thread,
                  const ConstTensorView& matrix, const std::int64_t* live) const {
     const Positions at = Flatten(WithoutAxis(matrix, matrix.rank - 1), matrix.rank - 1);
-    const std::int64_t column = matrix.stride(-1), size = SizeOf(matrix.dtype), g_stride = g_row(Pass::kGradients);
+    const std::int64_t column = StrideOf(matrix, -1), size = SizeOf(matrix.dtype), g_stride = g_row(Pass::kGradients);
     float* const g = Block(scratch, Pass::kGradients, range, block, thread);
     for (std::int64_t i = 0; i < block.count; ++i)
       kernels_.pack({static_cast<const std::byte*>(matrix.data) +
@@ -188,17 +197,17 @@ class LinearLayer {
   }
 
   // grad_input += g times the chunk, whose g all of these tokens have.
-  void AddGradInput(Scratch scratch, const Tokens& tokens, const ClassRange& range) const {
-    if (!grad_.input) return;
+  void AddGradInput(Scratch scratch, const Tokens& tokens, const ClassRange& range, Progress& progress) const {
     const LogitGradient gradient = GradientOf(scratch, tokens, range);
-    if (few_)
-      return few_->AddGradInput(tokens.count, tokens.threads, gradient.g, gradient.g_row,
-                                Matrix().Part(range.first, 0, range.count, H_), scratch.Get(dx_).data(), x_row_,
-                                range.first > 0 || grad_.accumulate);
+    if (few_ && grad_.input)
+      few_->AddGradInput(tokens.count, tokens.threads, gradient.g, gradient.g_row,
+                         Matrix().Part(range.first, 0, range.count, H_), scratch.Get(dx_).data(), x_row_,
+                         range.first > 0 || grad_.accumulate);
+    if (few_ || !grad_.input) return progress.Advance(tokens.count * range.count, 0);
     const std::int64_t blocks = (tokens.count + tokens.block - 1) / tokens.block;
     const std::int64_t slice = skip_below_ == 0 ? products_->slice() : range.count;
     // Columns after columns, so that their part of the weight stays in L2.
-    ParallelFor(tokens.threads, blocks * ((H_ + kSumColumns - 1) / kSumColumns), [&](std::int64_t i, int) {
+    ForTasks(tokens, range, blocks * ((H_ + kSumColumns - 1) / kSumColumns), progress, [&](std::int64_t i) {
       const std::int64_t begin = i % blocks * tokens.block, end = std::min(begin + tokens.block, tokens.count);
       const std::int64_t column = i / blocks * kSumColumns, last = std::min(column + kSumColumns, H_);
       for (std::int64_t v = 0; v < range.count; v += slice)
@@ -217,13 +226,14 @@ class LinearLayer {
 
   // grad_weight and grad_bias of a chunk, whose g all of these tokens have: in their own memory, which groups of tokens
   // before the last leave in f32, or have elsewhere.
-  void StoreGradWeight(Scratch scratch, const Tokens& tokens, bool last, const ClassRange& range) const {
+  void StoreGradWeight(Scratch scratch, const Tokens& tokens, bool last, const ClassRange& range,
+                       Progress& progress) const {
     const std::int64_t classes = range.count, blocks = (classes + kClassRows - 1) / kClassRows;
     const std::int64_t groups = !grad_.weight ? 0 : few_ ? 1 : (H_ + kSumColumns - 1) / kSumColumns;
     const std::int64_t sums = grad_.bias ? (classes + kTileColumns - 1) / kTileColumns : 0;
     const bool goes_on = tokens.first > 0;
     const LogitGradient gradient = GradientOf(scratch, tokens, range);
-    ParallelFor(tokens.threads, blocks * groups + sums, [&](std::int64_t i, int) {
+    ForTasks(tokens, range, blocks * groups + sums, progress, [&](std::int64_t i) {
       if (i >= blocks * groups) {
         const std::int64_t first = (i - blocks * groups) * kTileColumns;
         return StoreGradBias(scratch, gradient.g + first, tokens, last, range.first + first,
@@ -248,7 +258,7 @@ class LinearLayer {
         for (std::int64_t panel = 0; panel < columns; panel += kTileColumns)
           MultiplyGradWeight(scratch, gradient,
                              {.row = first,
-                              .rows = RoundUp(rows, kTileRows),
+                              .rows = rows,
                               .column = column + panel,
                               .first = token,
                               .depth = std::min(slice, tokens.count - token),
@@ -281,6 +291,18 @@ class LinearLayer {
   }
 
  private:
+  // Calls task(i) for all of them, which together have tokens x classes of the work.
+  template <class F>
+  void ForTasks(const Tokens& tokens, const ClassRange& range, std::int64_t tasks, Progress& progress, F&& task) const {
+    const std::int64_t work = tokens.count * range.count;
+    if (tasks == 0) return progress.Advance(work, 0);
+    ParallelFor(tokens.threads, tasks, [&](std::int64_t i, int thread) {
+      if (progress.stopped()) return;
+      task(i);
+      progress.Advance(work / tasks + (i < work % tasks ? 1 : 0), thread);
+    });
+  }
+
   // Tiles of a chunk's columns, for each tile of tokens.
   static constexpr std::int64_t kLeftRow = kClassBlock / kTileColumns;
   std::uint8_t* Left(Scratch scratch, std::int64_t row) const {
@@ -318,34 +340,12 @@ class LinearLayer {
     }
   }
 
-  // kTileRows rows of a product, from `row`, along those parts of its reduction that stayed: part k is `step` long.
-  template <class Stayed, class Multiply>
-  static void MultiplyLeft(const ProductPart& whole, std::int64_t row, std::int64_t step, Stayed&& stayed,
-                           Multiply&& multiply) {
-    ProductPart part = whole;
-    part.row += row, part.c += row * whole.c_row, part.rows = kTileRows;
-    bool any = false;
-    for (std::int64_t k = 0; k < whole.depth;) {
-      if (!stayed(k / step)) {
-        k += step;
-        continue;
-      }
-      const std::int64_t begin = k;
-      while (k < whole.depth && stayed(k / step)) k += step;
-      part.first = begin, part.depth = std::min(k, whole.depth) - begin;
-      multiply(part);
-      part.accumulate = any = true;
-    }
-    part.first = part.depth = 0;
-    if (!any) multiply(part);  // zeros, or what was there
-  }
-
   template <class Part, class View>
   static Part MatrixOf(const View& view) {
     return {static_cast<decltype(Part::data)>(view.data),
             view.dtype,
-            view.stride(0),
-            view.stride(1),
+            StrideOf(view, 0),
+            StrideOf(view, 1),
             view.dim(0),
             view.dim(1)};
   }
@@ -355,14 +355,14 @@ class LinearLayer {
   InputPart Matrix() const { return MatrixOf<InputPart>(weight_); }
   InputPart InputRow(std::int64_t position) const {
     const auto* const data = static_cast<const std::byte*>(input_.data);
-    return {data + input_at_.Offset(position) * SizeOf(input_.dtype), input_.dtype, 0, input_.stride(-1), 1, H_};
+    return {data + input_at_.Offset(position) * SizeOf(input_.dtype), input_.dtype, 0, StrideOf(input_, -1), 1, H_};
   }
   OutputPart GradInputRow(std::int64_t position) const {
     auto* const data = static_cast<std::byte*>(grad_.input->data);
     return {data + grad_input_at_.Offset(position) * SizeOf(grad_.input->dtype),
             grad_.input->dtype,
             0,
-            grad_.input->stride(-1),
+            StrideOf(*grad_.input, -1),
             1,
             H_};
   }
@@ -374,10 +374,10 @@ class LinearLayer {
     alignas(64) float sum[kTileColumns] = {};
     const bool goes_on = tokens.first > 0;
     const TensorView& bias = *grad_.bias;
-    const OutputPart out{static_cast<std::byte*>(bias.data) + first * bias.stride(0) * SizeOf(bias.dtype),
+    const OutputPart out{static_cast<std::byte*>(bias.data) + first * StrideOf(bias, 0) * SizeOf(bias.dtype),
                          bias.dtype,
                          0,
-                         bias.stride(0),
+                         StrideOf(bias, 0),
                          1,
                          rows};
     const OutputPart sums_so_far = db_.count > 0 ? Dense(scratch.Get(db_).data() + first, 1, rows) : out;

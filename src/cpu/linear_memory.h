@@ -1,4 +1,5 @@
-// How much of the linear cross entropy is in memory at a time: the two orders of onehot/linear_cross_entropy.h.
+// How the linear cross entropy is cut: what is in memory at a time (the two orders of onehot/linear_cross_entropy.h), what its
+// products are made of, and the sizes of tasks.
 #ifndef ONEHOT_CPU_LINEAR_MEMORY_H_
 #define ONEHOT_CPU_LINEAR_MEMORY_H_
 
@@ -93,7 +94,7 @@ struct LinearMemory {
 
  private:
   static bool Few(const LinearCrossEntropy& op, Arithmetic arithmetic) {
-    return arithmetic == Arithmetic::kF32 && op.N() <= kFewTokens && op.weight.stride(1) == 1 &&
+    return arithmetic == Arithmetic::kF32 && op.N() <= kFewTokens && (op.weight.stride(1) == 1 || op.H() <= 1) &&
            op.options.skip_below == 0;
   }
 

@@ -24,10 +24,7 @@ class F32Products final : public LinearProducts {
   void PackToken(Scratch scratch, std::int64_t token, const InputPart& row) const override {
     kernels_.pack(row, scratch.Get(x_).data() + token * x_row_, x_row_, x_row_);
   }
-  void EndTokens(Scratch scratch, const TokenBlock& block) const override {
-    std::fill_n(scratch.Get(x_).data() + (block.begin + block.count) * x_row_, (block.padded - block.count) * x_row_,
-                0.0f);
-  }
+  void EndTokens(Scratch, const TokenBlock&) const override {}
   void PackForLogits(Scratch scratch, const InputPart& rows, std::int64_t first) const override {
     kernels_.pack_transposed(rows, scratch.Get(wt_).data() + first * H_);
   }

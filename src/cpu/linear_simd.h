@@ -35,9 +35,9 @@ constexpr std::int64_t PaddedStride(std::int64_t columns) {
 struct ProductTask {
   const float* a;
   std::int64_t a_row, a_k;
-  const float* b;  // aligned to 64 bytes, and b_k a multiple of 16
+  const float* b;
   std::int64_t b_k;
-  float* c;  // likewise
+  float* c;
   std::int64_t c_row;
   std::int64_t rows, depth;
   bool accumulate;
@@ -62,7 +62,7 @@ struct LinearKernels {
   void (*multiply)(const ProductTask& task);
   // to[i * to_row + j], rows of `width` numbers, those beyond the matrix 0.
   void (*pack)(const InputPart& from, float* to, std::int64_t to_row, std::int64_t width);
-  // to[j * kTileColumns + i]: at most kTileColumns rows become columns, those missing are 0.
+  // to[j * kTileColumns + i]: at most kTileColumns rows become columns, those missing are 0. `to` is aligned to 64 bytes.
   void (*pack_transposed)(const InputPart& from, float* to);
   // c[i * c_row + j] = (c[...] + bias[j]) * scale, j < columns; no bias if null.
   void (*bias_and_scale)(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t columns, const float* bias,

@@ -70,6 +70,9 @@ class LinearStatistics {
       weighted = weighted || weights.counts;
       return !progress.stopped();
     });
+    if (wants_.argmax)
+      for (std::int64_t i = tokens.first; i < tokens.first + tokens.count; ++i)
+        all.argmax[i] = std::max(all.argmax[i], ~all.argmax[i]);
     softmax_.log(all.sum + tokens.first, tokens.count, all.log_sum + tokens.first);
     if (wants_.smoothing) Rebase(all, tokens, weight);
   }
@@ -152,8 +155,10 @@ class LinearStatistics {
         all.linear[token] += linear[i] + (apart == 0 ? 0.0f : apart * weights.sum);
       }
       if (wants_.argmax) {
-        const float before = all.sum[token];  // the first NaN is larger than all numbers
-        if (before == before && (max[i] > all.max[token] || sum[i] != sum[i])) all.argmax[token] = first + argmax[i];
+        // The first NaN is larger than all numbers, +infinity in a chunk before it included. One that was found is negative.
+        const bool nan = std::isnan(u[i * layer_.g_row(Pass::kStatistics) + argmax[i]]);
+        std::int64_t& found = all.argmax[token];
+        if (found >= 0 && (nan || max[i] > all.max[token])) found = nan ? ~(first + argmax[i]) : first + argmax[i];
       }
     }
     kernels_.fold(block.count, max, sum, moment, all.max + block.begin, all.sum + block.begin,

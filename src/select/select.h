@@ -17,8 +17,7 @@
 namespace onehot::select {
 
 // One implementation of operator Op. `refuse` gives the reason why it cannot take the problem, or ""; isa is the best
-// instruction set that may be used. `plan` may assume
-// that Check passed and that `refuse` had no reason.
+// instruction set that may be used. `plan` may assume that Check passed and that `refuse` had no reason.
 template <class Op>
 struct Implementation {
   std::string_view name;

@@ -242,5 +242,27 @@ TEST(LinearCrossEntropyOptions, ArgmaxOfEquals) {
   }
 }
 
+// NaN is larger than +infinity, and the first one counts, wherever the blocks of classes end.
+TEST(LinearCrossEntropyOptions, ArgmaxOfNaN) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const DType input : kGradientDTypes) {
+    LinearCrossEntropyProblem problem({.positions = {3}, .H = 2, .V = 3100, .input = input, .ignored = 0});
+    for (std::int64_t k = 0; k < 6200; ++k) problem.weight.SetValue(k, 1);
+    problem.input.SetAll({1, 0.5, 0.25, 0.5, -1, 2});
+    const auto expect = [&](const std::vector<std::int64_t>& want) {
+      OnTargets(problem.forward(), problem.outputs(), {1, 3}, [&](const Target&) {
+        for (std::int64_t i = 0; i < 3; ++i)
+          EXPECT_EQ(problem.argmax.Get<std::int64_t>(i), want[static_cast<std::size_t>(i)]) << i;
+      });
+    };
+    for (const std::int64_t v : {30, 1500, 2500}) problem.weight.SetValue(2 * v, HUGE_VAL);
+    expect({30, 30, 0});
+    for (const std::int64_t v : {3000, 2048, 2049}) problem.weight.SetValue(2 * v + 1, nan);
+    expect({2048, 2048, 2048});
+    problem.weight.SetValue(2 * 7, nan);
+    expect({7, 7, 7});
+  }
+}
+
 }  // namespace
 }  // namespace onehot::test

@@ -192,6 +192,41 @@ TEST_P(LinearCrossEntropyLayout, EverythingElseStrided) {
     }
 }
 
+// As grad.weight is written where it is too large for the caches.
+TEST_P(LinearCrossEntropyLayout, OutputsPastTheCaches) {
+  LinearCrossEntropyCase c = dense_.c;
+  c.positions = {5}, c.H = 200, c.V = 70;
+  LinearCrossEntropyProblem problem(c);
+  BitsByGroup bits;
+  ExpectBitsEverywhere(problem, bits);
+  const OutputsPastCaches past;
+  ExpectBitsEverywhere(problem, bits);
+  for (const Dims& strides : {Dims{208, 1}, Dims{213, 1}, Dims{-208, 1}, Dims{1, 72}}) {
+    problem.grad_weight = Relaid(problem.grad_weight, strides);
+    ExpectBitsEverywhere(problem, bits);
+  }
+}
+
+// Strides along axes of one element may be anything.
+TEST_P(LinearCrossEntropyLayout, ExtentsOfOne) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 60;
+  for (const std::int64_t N : {5, 40})  // few, and more
+    for (const bool one_column : {false, true}) {
+      LinearCrossEntropyCase c = dense_.c;
+      c.positions = {N}, c.H = one_column ? 1 : 3, c.V = one_column ? 7 : 1;
+      LinearCrossEntropyProblem problem(c);
+      BitsByGroup bits;
+      ExpectBitsEverywhere(problem, bits);
+      const Dims matrix = one_column ? Dims{1, kFar} : Dims{-kFar, 1};
+      for (Tensor* tensor : {&problem.weight, &problem.grad_weight}) *tensor = Relaid(*tensor, matrix);
+      for (Tensor* tensor : {&problem.input, &problem.grad_input})
+        if (one_column) *tensor = Relaid(*tensor, {1, kFar});
+      for (Tensor* tensor : {&*problem.bias, &*problem.class_weight, &problem.grad_bias})
+        if (!one_column) *tensor = Relaid(*tensor, {kFar});
+      ExpectBitsEverywhere(problem, bits);
+    }
+}
+
 // The leading axes joined to one.
 TEST_P(LinearCrossEntropyLayout, PositionsOfOneAxis) {
   LinearCrossEntropyCase c = dense_.c;

@@ -357,6 +357,9 @@ TEST(LinearCrossEntropyProgress, RisesAndStaysWithinTheTotal) {
   LinearCrossEntropy loss = problem.forward();
   loss.grad = {};
   ExpectProgress(loss, problem.results());
+
+  LinearCrossEntropyProblem few({.positions = {20}, .H = 70, .V = 2100});
+  ExpectProgress(few.forward(), few.outputs());
 }
 
 }  // namespace

@@ -258,18 +258,23 @@ TEST(LinearCrossEntropyWorkspace, NotGiven) {
 
 // More room never means less scratch used badly: what fits in a limit fits in a larger one.
 TEST(LinearCrossEntropyWorkspace, IsALimit) {
-  for (const DType input : {DType::kF32, DType::kBF16}) {
-    LinearCrossEntropyProblem problem(OfScratch(input, 700, 30000, false));
-    for (const Target& target : Targets<LinearCrossEntropy>()) {
-      if (!Takes(target, problem.forward())) continue;
-      const std::int64_t least = ScratchOf(target, problem.forward(), 0);
-      const std::int64_t least_backward = ScratchOf(target, problem.backward(), 0);
-      for (std::int64_t limit = 1; limit < std::int64_t{1} << 28; limit += limit / 7 + 1) {
-        EXPECT_LE(ScratchOf(target, problem.forward(), limit), std::max(limit, least)) << target.name() << " " << limit;
-        EXPECT_LE(ScratchOf(target, problem.backward(), limit), std::max(limit, least_backward)) << target.name();
+  for (const DType input : {DType::kF32, DType::kBF16})
+    for (const std::int64_t N : {20, 700})
+      for (const double skip_below : {0.0, 1e-6}) {
+        LinearCrossEntropyProblem problem(OfScratch(input, N, 30000, false));
+        LinearCrossEntropy forward = problem.forward();
+        LinearCrossEntropyBackward backward = problem.backward();
+        forward.options.skip_below = backward.options.skip_below = skip_below;
+        for (const Target& target : Targets<LinearCrossEntropy>()) {
+          if (!Takes(target, forward)) continue;
+          SCOPED_TRACE(target.name() + ", " + problem.c.Describe());
+          const std::int64_t least = ScratchOf(target, forward, 0), least_backward = ScratchOf(target, backward, 0);
+          for (std::int64_t limit = 1; limit < std::int64_t{1} << 28; limit += limit / 7 + 1) {
+            EXPECT_LE(ScratchOf(target, forward, limit), std::max(limit, least)) << limit;
+            EXPECT_LE(ScratchOf(target, backward, limit), std::max(limit, least_backward)) << limit;
+          }
+        }
       }
-    }
-  }
 }
 
 // What is not asked for takes no scratch: the header's parts are the input, grad.input and logits.

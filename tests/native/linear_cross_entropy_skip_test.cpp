@@ -141,7 +141,7 @@ TEST_P(LinearCrossEntropySkip, ThreadsAndWorkspaceDoNotMatter) {
   const Peaked problem(GetParam().input);
   const Peaked::Gradients want = problem.Run(1e-4, 1);
   for (const int threads : {1, 2, 3, 7})
-    for (const std::int64_t workspace : {0, 2 << 20, 4 << 20, 64 << 20}) {
+    for (const std::int64_t workspace : {0, 2 << 20, 4 << 20, 6 << 20, 64 << 20}) {
       SCOPED_TRACE(std::to_string(threads) + " threads, " + std::to_string(workspace) + " bytes");
       EXPECT_TRUE(problem.Run(1e-4, threads, workspace) == want);
     }

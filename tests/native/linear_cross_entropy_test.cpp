@@ -22,7 +22,7 @@ struct Size {
 // meet: the definition in long double would take seconds.
 const std::vector<Size>& Sizes() {
   static const std::vector<Size> all = [] {
-    constexpr std::int64_t kN[] = {0, 1, 2, 7, 65, 200}, kH[] = {0, 1, 3, 17, 64, 130};
+    constexpr std::int64_t kN[] = {0, 1, 2, 7, 33, 200}, kH[] = {0, 1, 3, 17, 64, 130};
     constexpr std::int64_t kV[] = {1, 2, 63, 64, 65, 130, 1100};
     std::vector<Size> sizes;
     for (std::size_t n = 0; n < 6; ++n)
@@ -30,6 +30,7 @@ const std::vector<Size>& Sizes() {
         sizes.push_back({kN[n], kH[h], kV[(n + 2 * h + 1) % 7]});
         if ((n + h) % 3 == 0) sizes.push_back({kN[n], kH[h], kV[(n + 2 * h + 5) % 7]});
       }
+    for (const Size& size : {Size{32, 130, 130}, {31, 17, 1100}, {5, 300, 65}}) sizes.push_back(size);
     return sizes;
   }();
   return all;
