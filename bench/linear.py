@@ -43,11 +43,11 @@ def passes(dtype):
     return [name for name in PRODUCTS if name != "both in f32" or dtype.size == 2]
 
 
-def workspace(name, dtype, shape):
-    """max_workspace of a pass; negative: the library's default. It is that default, and the gradient of the weight."""
+def workspace(name, shape):
+    """max_workspace of a pass; negative: the library's default. It is that of f32 input, and the gradient of the weight."""
     if name != "both in f32":
         return -1
-    return max(64 * common.MIB, shape.N * shape.V * dtype.size // 4) + 4 * shape.V * shape.H
+    return max(64 * common.MIB, shape.N * shape.V) + 4 * shape.V * shape.H
 
 
 class Problem(ctypes.Structure):
@@ -113,7 +113,7 @@ class Tensors:
             fields["lse_out"] = self.lse.ctypes.data
         operator = "linear_cross_entropy" + "_backward" * (name in ("backward", "given"))
         return self.native.prepare(operator, Problem(dtype=self.dtype.name.encode(), **self.shape._asdict(),
-                                                     max_workspace=workspace(name, self.dtype, self.shape), **fields))
+                                                     max_workspace=workspace(name, self.shape), **fields))
 
 
 class TorchStep:
