@@ -16,19 +16,13 @@
 #include <cstring>
 
 #include "cpu/isa.h"
+#include "cpu/unroll.h"
 #include "hwy/highway.h"
 
 // Not Highway: its version 1.0.3 has no target with these products. Functions carry the instruction set, since flags of a
 // file would reach the inline functions of its headers.
 #define ONEHOT_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define ONEHOT_BF16_INLINE ONEHOT_BF16 __attribute__((always_inline)) inline
-
-// Loops over registers have to be unrolled, also where the build asks for -O2 only.
-#if defined(__clang__)
-#define ONEHOT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define ONEHOT_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 namespace onehot::cpu {
 namespace {
@@ -73,9 +67,7 @@ ONEHOT_BF16 __attribute__((noinline)) void MultiplyTile(const Bf16Pair* __restri
 }
 
 void Multiply(const Bf16ProductTask& t) {
-  if (t.depth == 0 && !t.accumulate)
-    for (std::int64_t i = 0; i < t.rows; ++i) std::fill_n(t.c + i * t.c_row, kTileColumns, 0.0f);
-  for (std::int64_t k = 0; k < t.depth; k += kPairDepth) {
+  for (std::int64_t k = 0; k == 0 || k < t.depth; k += kPairDepth) {
     const std::int64_t depth = std::min(kPairDepth, t.depth - k);
     for (std::int64_t i = 0; i < t.rows; i += kTileRows)
       MultiplyTile(t.a + i * t.a_row + k * t.a_k, t.a_row, t.a_k, t.b + k * t.b_k, t.b_k, depth, t.c + i * t.c_row,

@@ -136,7 +136,7 @@ std::string_view RefuseLogitsOutput(const LinearCrossEntropyStatistics& op) {
 }  // namespace
 
 std::string_view RefuseFusedStatistics(const LinearCrossEntropyStatistics& op, Isa) {
-  if (!RefuseLogitsOutput(op).empty()) return RefuseLogitsOutput(op);
+  if (const std::string_view reason = RefuseLogitsOutput(op); !reason.empty()) return reason;
   return RefuseFusedLayer(ArgumentsOf(op), ShardOf(op.shard, op.V()).num_classes);
 }
 
@@ -145,7 +145,7 @@ std::unique_ptr<PlanBody> PlanFusedStatistics(const LinearCrossEntropyStatistics
 }
 
 std::string_view RefuseBf16Statistics(const LinearCrossEntropyStatistics& op, Isa isa) {
-  if (!RefuseLogitsOutput(op).empty()) return RefuseLogitsOutput(op);
+  if (const std::string_view reason = RefuseLogitsOutput(op); !reason.empty()) return reason;
   return RefuseBf16Layer(ArgumentsOf(op), ShardOf(op.shard, op.V()).num_classes, op.options.reproducible, isa);
 }
 

@@ -34,11 +34,6 @@ struct ClassRange {
   std::int64_t first, count;
 };
 
-// Along an axis of one element a stride may be anything, and is not needed: as if there were 1.
-inline std::int64_t StrideOf(const TensorLayout& view, int axis) {
-  return view.dim(axis) > 1 ? view.stride(axis) : 1;
-}
-
 // What g holds: rows of logits that are used at once, or what gradients are made of.
 enum class Pass { kStatistics, kGradients };
 
@@ -121,6 +116,7 @@ class LinearLayer {
       float* const dx = scratch.Get(dx_).data();
       for (std::int64_t i = block.begin; i < end; ++i)
         kernels_.pack(AsInput(GradInputRow(live[i])), dx + i * x_row_, x_row_, x_row_);
+      // Products of bf16 go on to whole tiles.
       std::fill_n(dx + end * x_row_, (block.padded - block.count) * x_row_, 0.0f);
     });
   }

@@ -94,7 +94,7 @@ struct LinearMemory {
 
  private:
   static bool Few(const LinearCrossEntropy& op, Arithmetic arithmetic) {
-    return arithmetic == Arithmetic::kF32 && op.N() <= kFewTokens && (op.weight.stride(1) == 1 || op.H() <= 1) &&
+    return arithmetic == Arithmetic::kF32 && op.N() <= kFewTokens && StrideOf(op.weight, 1) == 1 &&
            op.options.skip_below == 0;
   }
 

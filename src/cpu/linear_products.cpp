@@ -82,14 +82,15 @@ class Bf16Products final : public LinearProducts {
         x_row_(PaddedStride(H_)),
         rows_(RoundUp(op.N(), kTileRows)),
         g_row_(PaddedStride(chunk_)),
-        g_panel_((memory.group > 0 ? memory.group : rows_) / 2 * kRoundPanel),
+        g_rows_(memory.group > 0 ? memory.group : rows_),
+        g_panel_(g_rows_ / 2 * kRoundPanel),
         grad_input_(op.grad.input.has_value()),
         grad_weight_(op.grad.weight.has_value()) {
     x_along_ = layout.Book<Bf16Pair>(rows_ * x_row_ / 2);
     wt_ = layout.Book<Bf16Pair>(BlockOf(op.V()) * Pairs(H_));
     if (grad_input_) {
       w_ = layout.Book<Bf16Pair>(RoundUp(H_, kTileColumns) * chunk_ / 2);
-      g_along_ = layout.Book<Bf16Pair>((memory.group > 0 ? memory.group : rows_) * g_row_ / 2);
+      g_along_ = layout.Book<Bf16Pair>(g_rows_ * g_row_ / 2);
     }
     if (grad_weight_) {
       x_across_ = layout.Book<Bf16Pair>(RoundUp(H_, kTileColumns) * rows_ / 2);
@@ -170,7 +171,7 @@ class Bf16Products final : public LinearProducts {
   }
 
   const Bf16Kernels& kernels_;
-  const std::int64_t H_, chunk_, x_row_, rows_, g_row_, g_panel_;
+  const std::int64_t H_, chunk_, x_row_, rows_, g_row_, g_rows_, g_panel_;
   const bool grad_input_, grad_weight_;
   Piece<Bf16Pair> x_along_, x_across_, wt_, w_, g_along_, g_across_;
 };

@@ -19,9 +19,7 @@ namespace onehot::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void Multiply(const ProductTask& t) {
-  if (t.depth == 0 && !t.accumulate)
-    for (std::int64_t i = 0; i < t.rows; ++i) std::fill_n(t.c + i * t.c_row, kTileColumns, 0.0f);
-  for (std::int64_t k = 0; k < t.depth; k += kDepth) {
+  for (std::int64_t k = 0; k == 0 || k < t.depth; k += kDepth) {
     const std::int64_t depth = std::min(kDepth, t.depth - k);
     MultiplyRows(t.a + k * t.a_k, t.a_row, t.a_k, t.b + k * t.b_k, t.b_k, depth, t.c, t.c_row, t.rows,
                  t.accumulate || k > 0);

@@ -11,6 +11,7 @@
 
 #include "core/dtype.h"
 #include "core/isa.h"
+#include "onehot/tensor.h"
 
 namespace onehot::cpu {
 
@@ -57,6 +58,11 @@ struct MatrixPart {
 };
 using InputPart = MatrixPart<const std::byte>;
 using OutputPart = MatrixPart<std::byte>;
+
+// Along an axis of one element a stride may be anything, and is not needed: as if there were 1.
+inline std::int64_t StrideOf(const TensorLayout& view, int axis) {
+  return view.dim(axis) > 1 ? view.stride(axis) : 1;
+}
 
 struct LinearKernels {
   void (*multiply)(const ProductTask& task);

@@ -13,15 +13,8 @@
 #include "cpu/linear_simd.h"
 #include "cpu/math-inl.h"
 #include "cpu/rows-inl.h"
+#include "cpu/unroll.h"
 #include "hwy/highway.h"
-
-// Loops over registers have to be unrolled, also where the build asks for -O2 only: a third of the speed otherwise.
-#undef ONEHOT_UNROLL
-#if defined(__clang__)
-#define ONEHOT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define ONEHOT_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace onehot::cpu::HWY_NAMESPACE {
