@@ -40,7 +40,7 @@ ONEHOT_BF16_INLINE __m512i AsPairs(__m512bh v) {
 ONEHOT_BF16 __attribute__((noinline)) void MultiplyTile(const Bf16Pair* __restrict a, std::int64_t a_row,
                                                         std::int64_t a_k, const Bf16Pair* __restrict b,
                                                         std::int64_t b_k, std::int64_t depth, float* __restrict c,
-                                                        std::int64_t c_row, bool accumulate) {
+                                                        std::int64_t c_row, bool accumulate, const Bf16Pair* next) {
   __m512 sum[kTileRows][kVectors];
   ONEHOT_UNROLL
   for (std::int64_t r = 0; r < kTileRows; ++r) {
@@ -48,7 +48,8 @@ ONEHOT_BF16 __attribute__((noinline)) void MultiplyTile(const Bf16Pair* __restri
     for (std::int64_t v = 0; v < kVectors; ++v)
       sum[r][v] = accumulate ? _mm512_load_ps(c + r * c_row + v * kLanes) : _mm512_setzero_ps();
   }
-  for (std::int64_t k = 0; k < depth; ++k, a += a_k, b += b_k) {
+  for (std::int64_t k = 0; k < depth; ++k, a += a_k, b += b_k, next += b_k) {
+    _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T0);
     __m512bh row[kVectors];
     ONEHOT_UNROLL
     for (std::int64_t v = 0; v < kVectors; ++v) row[v] = AsBf16(_mm512_load_si512(b + v * kLanes));
@@ -69,9 +70,11 @@ ONEHOT_BF16 __attribute__((noinline)) void MultiplyTile(const Bf16Pair* __restri
 void Multiply(const Bf16ProductTask& t) {
   for (std::int64_t k = 0; k == 0 || k < t.depth; k += kPairDepth) {
     const std::int64_t depth = std::min(kPairDepth, t.depth - k);
-    for (std::int64_t i = 0; i < t.rows; i += kTileRows)
-      MultiplyTile(t.a + i * t.a_row + k * t.a_k, t.a_row, t.a_k, t.b + k * t.b_k, t.b_k, depth, t.c + i * t.c_row,
-                   t.c_row, t.accumulate || k > 0);
+    const Bf16Pair *const b = t.b + k * t.b_k, *const next = k + depth < t.depth ? b + depth * t.b_k : t.next;
+    // The first tiles ask for the lines of rows of `next`, one each.
+    for (std::int64_t i = 0, line = 0; i < t.rows; i += kTileRows, line += kLanes)
+      MultiplyTile(t.a + i * t.a_row + k * t.a_k, t.a_row, t.a_k, b, t.b_k, depth, t.c + i * t.c_row, t.c_row,
+                   t.accumulate || k > 0, line < kTileColumns ? next + line : b);
   }
 }
 
@@ -198,12 +201,13 @@ ONEHOT_BF16_INLINE void Transpose(__m512i (&v)[kLanes]) {
   }
 }
 
-// For columns whose numbers lie side by side: pairs are loaded as they are, 16 columns of 16, and turned.
+// For columns whose numbers lie side by side: pairs are loaded as they are, 16 columns of 16, and turned. A few columns
+// from end to end, then the next few, as in the f32 packing (linear_pack-inl.h).
 template <class T>
 ONEHOT_BF16 void InterleaveColumns(const InputPart& from, Bf16Pair* to, std::int64_t to_row, std::int64_t width) {
-  for (std::int64_t i = 0; i < from.rows; i += kNumbers, to += kLanes * to_row) {
-    const std::int64_t pairs = std::min(kLanes, Pairs(from.rows - i));
-    for (std::int64_t j = 0; j < width; j += kLanes) {
+  for (std::int64_t j = 0; j < width; j += kLanes) {
+    for (std::int64_t i = 0; i < from.rows; i += kNumbers) {
+      const std::int64_t pairs = std::min(kLanes, Pairs(from.rows - i));
       __m512i block[kLanes];
       for (std::int64_t c = 0; c < kLanes; ++c) {
         const std::byte* const column = from.Part(i, j + c, 1, 1).data;
@@ -212,7 +216,7 @@ ONEHOT_BF16 void InterleaveColumns(const InputPart& from, Bf16Pair* to, std::int
       }
       Transpose(block);
       for (std::int64_t k = 0; k < pairs; ++k)
-        _mm512_mask_storeu_epi32(to + k * to_row + j, FirstLanes(width - j), block[k]);
+        _mm512_mask_storeu_epi32(to + (i / 2 + k) * to_row + j, FirstLanes(width - j), block[k]);
     }
   }
 }

@@ -47,6 +47,7 @@ struct Bf16ProductTask {
   std::int64_t c_row;
   std::int64_t rows, depth;  // depth in pairs
   bool accumulate;
+  const Bf16Pair* next;  // as in ProductTask
 };
 
 // What Bf16Kernels::round writes is whole vectors: this many columns at a time. Panels of what it writes across have so many.

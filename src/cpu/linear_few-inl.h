@@ -70,14 +70,14 @@ void TimesPanel(const float* a, std::int64_t a_row, std::int64_t rows, const Inp
     } else {
       PackColumns<T>(m, block);
     }
-    MultiplyRows(a + begin, a_row, 1, block, kTileColumns, end - begin, c, c_row, rows, begin > 0);
+    MultiplyRows(a + begin, a_row, 1, block, kTileColumns, end - begin, c, c_row, rows, begin > 0, block);
   };
   std::int64_t k = panel.Head();
   if (k > 0) part(0, k);
   for (; k + kLinearLanes <= panel.columns; k += kLinearLanes)
     for (std::int64_t j = 0; j < panel.rows; j += kLinearLanes) {
       LinearVector v[kLinearLanes];
-      panel.Load(j, k, v);
+      panel.template Load<kTileColumns>(j, k, v);
       if constexpr (kOne) {
         MultiplySquare<1>(a + k, a_row, v, c + j, c_row, k > 0);
       } else {
@@ -120,7 +120,7 @@ void TimesOf(const float* a, std::int64_t a_row, std::int64_t rows, const InputP
           std::fill(wide + i * kTileColumns + columns, wide + (i + 1) * kTileColumns, 0.0f);
         }
       }
-      MultiplyRows(a + k, a_row, 1, b, b_k, depth, c + j, c_row, rows, accumulate || k > 0);
+      MultiplyRows(a + k, a_row, 1, b, b_k, depth, c + j, c_row, rows, accumulate || k > 0, b);
     }
   }
 }
@@ -139,7 +139,7 @@ HWY_INLINE void OuterPart(const float* a, std::int64_t a_row, const float* b, st
   if (accumulate) std::fill_n(tile, m.rows * kTileColumns, 0.0f);  // all of it is read
   for (std::int64_t i = 0; accumulate && i < m.rows; ++i)
     WidenRow(to + i * m.row, m.column, m.columns, tile + i * kTileColumns);
-  MultiplyRows(a, 1, a_row, b, b_row, depth, tile, kTileColumns, m.rows, accumulate);
+  MultiplyRows(a, 1, a_row, b, b_row, depth, tile, kTileColumns, m.rows, accumulate, b);
   for (std::int64_t i = 0; i < m.rows; ++i) NarrowRow(tile + i * kTileColumns, m.columns, to + i * m.row, m.column);
 }
 
@@ -157,7 +157,7 @@ void OuterOf(const float* a, std::int64_t a_row, const float* b, std::int64_t b_
       const OutputPart part = m.Part(i, j, rows, columns);
       if (whole && columns == kTileColumns) {
         TileOf<kStream>(rows)(a + i, 1, a_row, b + j, b_row, depth, reinterpret_cast<float*>(part.data), m.row,
-                              accumulate);
+                              accumulate, b + j);
       } else {
         OuterPart<T>(a + i, a_row, b + j, b_row, depth, accumulate, part);
       }

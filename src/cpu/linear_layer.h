@@ -150,17 +150,12 @@ class LinearLayer {
     const std::int64_t classes = range.count, g_stride = g_row(pass);
     float* const g = Block(scratch, pass, range, block, thread);
     if (!few_) {
-      const std::int64_t slice = products_->slice();
-      for (std::int64_t first = 0; first == 0 || first < H_; first += slice)
-        for (std::int64_t column = 0; column < classes; column += kTileColumns)
-          products_->Logits(scratch, {.row = block.begin,
-                                      .rows = block.count,
-                                      .column = column,
-                                      .first = first,
-                                      .depth = std::min(slice, H_ - first),
-                                      .c = g + column,
-                                      .c_row = g_stride,
-                                      .accumulate = first > 0});
+      ForPanels(0, classes, H_, products_->slice(), [&](ProductPart part) {
+        part.row = block.begin, part.rows = block.count;
+        part.c = g + part.column, part.c_row = g_stride;
+        part.accumulate = part.first > 0;
+        products_->Logits(scratch, part);
+      });
     }
     if (bias_ || scale_ != 1)
       kernels_.bias_and_scale(g, block.count, g_stride, classes,
@@ -200,23 +195,17 @@ class LinearLayer {
                          Matrix().Part(range.first, 0, range.count, H_), scratch.Get(dx_).data(), x_row_,
                          range.first > 0 || grad_.accumulate);
     if (few_ || !grad_.input) return progress.Advance(tokens.count * range.count, 0);
-    const std::int64_t blocks = (tokens.count + tokens.block - 1) / tokens.block;
     const std::int64_t slice = skip_below_ == 0 ? products_->slice() : range.count;
     // Columns after columns, so that their part of the weight stays in L2.
-    ForTasks(tokens, range, blocks * ((H_ + kSumColumns - 1) / kSumColumns), progress, [&](std::int64_t i) {
-      const std::int64_t begin = i % blocks * tokens.block, end = std::min(begin + tokens.block, tokens.count);
-      const std::int64_t column = i / blocks * kSumColumns, last = std::min(column + kSumColumns, H_);
-      for (std::int64_t v = 0; v < range.count; v += slice)
-        for (std::int64_t panel = column; panel < last; panel += kTileColumns)
-          MultiplyGradInput(scratch, gradient,
-                            {.row = begin,
-                             .rows = end - begin,
-                             .column = panel,
-                             .first = v,
-                             .depth = std::min(slice, range.count - v),
-                             .c = scratch.Get(dx_).data() + (tokens.first + begin) * x_row_ + panel,
-                             .c_row = x_row_,
-                             .accumulate = range.first > 0 || grad_.accumulate || v > 0});
+    ForTasks(tokens, range, tokens.blocks * ((H_ + kSumColumns - 1) / kSumColumns), progress, [&](std::int64_t i) {
+      const TokenBlock block = tokens.Block(i % tokens.blocks);
+      const std::int64_t column = i / tokens.blocks * kSumColumns, last = std::min(column + kSumColumns, H_);
+      ForPanels(column, last, range.count, slice, [&](ProductPart part) {
+        part.row = block.within, part.rows = block.count;
+        part.c = scratch.Get(dx_).data() + block.begin * x_row_ + part.column, part.c_row = x_row_;
+        part.accumulate = range.first > 0 || grad_.accumulate || part.first > 0;
+        MultiplyGradInput(scratch, gradient, part);
+      });
     });
   }
 
@@ -248,19 +237,13 @@ class LinearLayer {
         kernels_.pack(AsInput(goes_on ? sums_so_far : out), sum, kSumColumns, RoundUp(columns, kTileColumns));
         std::fill(sum + rows * kSumColumns, sum + RoundUp(rows, kTileRows) * kSumColumns, 0.0f);
       }
-      // Token slice by token slice, so that the slice's part of g stays in L2 while columns of x go past.
-      const std::int64_t slice = skip_below_ == 0 ? products_->slice() : std::max<std::int64_t>(tokens.count, 1);
-      for (std::int64_t token = 0; token == 0 || token < tokens.count; token += slice)
-        for (std::int64_t panel = 0; panel < columns; panel += kTileColumns)
-          MultiplyGradWeight(scratch, gradient,
-                             {.row = first,
-                              .rows = rows,
-                              .column = column + panel,
-                              .first = token,
-                              .depth = std::min(slice, tokens.count - token),
-                              .c = sum + panel,
-                              .c_row = kSumColumns,
-                              .accumulate = grad_.accumulate || goes_on || token > 0});
+      const std::int64_t slice = skip_below_ == 0 ? products_->slice() : tokens.count;
+      ForPanels(column, column + columns, tokens.count, slice, [&](ProductPart part) {
+        part.row = first, part.rows = rows;
+        part.c = sum + part.column - column, part.c_row = kSumColumns;
+        part.accumulate = grad_.accumulate || goes_on || part.first > 0;
+        MultiplyGradWeight(scratch, gradient, part);
+      });
       kernels_.store(sum, kSumColumns, last ? out : sums_so_far);
     });
   }
@@ -287,6 +270,24 @@ class LinearLayer {
   }
 
  private:
+  // Parts of a product's columns and of its reduction, in the order in which they are taken: slices, so that the rows' part
+  // of one stays in L2 while columns go past. A reduction without steps has a part, too, which makes the sums 0.
+  template <class F>
+  static void ForPanels(std::int64_t begin, std::int64_t end, std::int64_t depth, std::int64_t slice, F&& multiply) {
+    slice = std::max<std::int64_t>(slice, 1);
+    for (std::int64_t first = 0; first == 0 || first < depth; first += slice)
+      for (std::int64_t column = begin; column < end; column += kTileColumns) {
+        ProductPart part{};
+        part.column = part.next_column = column, part.first = part.next_first = first;
+        part.depth = std::min(slice, depth - first);
+        if (column + kTileColumns < end)
+          part.next_column = column + kTileColumns;
+        else if (first + slice < depth)
+          part.next_column = begin, part.next_first = first + slice;
+        multiply(part);
+      }
+  }
+
   // Calls task(i) for all of them, which together have tokens x classes of the work.
   template <class F>
   void ForTasks(const Tokens& tokens, const ClassRange& range, std::int64_t tasks, Progress& progress, F&& task) const {

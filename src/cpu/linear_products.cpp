@@ -35,25 +35,33 @@ class F32Products final : public LinearProducts {
   }
 
   void Logits(Scratch scratch, const ProductPart& part) const override {
-    Multiply(scratch.Get(x_).data() + part.row * x_row_ + part.first, x_row_, 1,
-             scratch.Get(wt_).data() + part.column * H_ + part.first * kTileColumns, kTileColumns, part);
+    Multiply(
+        scratch.Get(x_).data() + part.row * x_row_ + part.first, x_row_, 1, kTileColumns, part,
+        [&](std::int64_t column, std::int64_t k) { return scratch.Get(wt_).data() + column * H_ + k * kTileColumns; });
   }
   void Take(Scratch, const LogitGradient&) const override {}
   void GradInput(Scratch scratch, const LogitGradient& group, const ProductPart& part) const override {
-    Multiply(group.g + part.row * group.g_row + part.first, group.g_row, 1,
-             scratch.Get(w_).data() + part.column * chunk_ + part.first * kTileColumns, kTileColumns, part);
+    Multiply(group.g + part.row * group.g_row + part.first, group.g_row, 1, kTileColumns, part,
+             [&](std::int64_t column, std::int64_t k) {
+               return scratch.Get(w_).data() + column * chunk_ + k * kTileColumns;
+             });
   }
   void GradWeight(Scratch scratch, const LogitGradient& group, const ProductPart& part) const override {
-    Multiply(group.g + part.first * group.g_row + part.row, 1, group.g_row,
-             scratch.Get(x_).data() + (group.block.begin + part.first) * x_row_ + part.column, x_row_, part);
+    Multiply(group.g + part.first * group.g_row + part.row, 1, group.g_row, x_row_, part,
+             [&](std::int64_t column, std::int64_t k) {
+               return scratch.Get(x_).data() + (group.block.begin + k) * x_row_ + column;
+             });
   }
 
   std::int64_t slice() const override { return kDepth; }
 
  private:
-  void Multiply(const float* a, std::int64_t a_row, std::int64_t a_k, const float* b, std::int64_t b_k,
-                const ProductPart& part) const {
-    kernels_.multiply({a, a_row, a_k, b, b_k, part.c, part.c_row, part.rows, part.depth, part.accumulate});
+  // b_at(column, k): where columns of b begin.
+  template <class F>
+  void Multiply(const float* a, std::int64_t a_row, std::int64_t a_k, std::int64_t b_k, const ProductPart& part,
+                F&& b_at) const {
+    kernels_.multiply({a, a_row, a_k, b_at(part.column, part.first), b_k, part.c, part.c_row, part.rows, part.depth,
+                       part.accumulate, b_at(part.next_column, part.next_first)});
   }
 
   const LinearKernels& kernels_;
@@ -125,8 +133,9 @@ class Bf16Products final : public LinearProducts {
   }
 
   void Logits(Scratch scratch, const ProductPart& part) const override {
-    Multiply(XAlong(scratch, part.row) + part.first / 2, x_row_ / 2, 1,
-             scratch.Get(wt_).data() + part.column * Pairs(H_) + part.first / 2 * kTileColumns, kTileColumns, part);
+    Multiply(XAlong(scratch, part.row) + part.first / 2, x_row_ / 2, 1, part, [&](std::int64_t column, std::int64_t k) {
+      return scratch.Get(wt_).data() + column * Pairs(H_) + k / 2 * kTileColumns;
+    });
   }
   void Take(Scratch scratch, const LogitGradient& of) const override {
     kernels_.round({.from = of.g,
@@ -141,12 +150,13 @@ class Bf16Products final : public LinearProducts {
                     .across_panel = g_panel_});
   }
   void GradInput(Scratch scratch, const LogitGradient&, const ProductPart& part) const override {
-    Multiply(GAlong(scratch, part.row) + part.first / 2, g_row_ / 2, 1,
-             scratch.Get(w_).data() + part.column * chunk_ / 2 + part.first / 2 * kTileColumns, kTileColumns, part);
+    Multiply(GAlong(scratch, part.row) + part.first / 2, g_row_ / 2, 1, part, [&](std::int64_t column, std::int64_t k) {
+      return scratch.Get(w_).data() + (column * chunk_ + k * kTileColumns) / 2;
+    });
   }
   void GradWeight(Scratch scratch, const LogitGradient& group, const ProductPart& part) const override {
-    Multiply(GAcross(scratch, part.row, part.first), 1, kRoundPanel,
-             XAcross(scratch, part.column, group.block.begin + part.first), kTileColumns, part);
+    Multiply(GAcross(scratch, part.row, part.first), 1, kRoundPanel, part,
+             [&](std::int64_t column, std::int64_t k) { return XAcross(scratch, column, group.block.begin + k); });
   }
 
   std::int64_t slice() const override { return 2 * kPairDepth; }
@@ -164,10 +174,11 @@ class Bf16Products final : public LinearProducts {
   Bf16Pair* GAlong(Scratch scratch, std::int64_t token) const {
     return scratch.Get(g_along_).data() + token * g_row_ / 2;
   }
-  void Multiply(const Bf16Pair* a, std::int64_t a_row, std::int64_t a_k, const Bf16Pair* b, std::int64_t b_k,
-                const ProductPart& part) const {
-    kernels_.multiply(
-        {a, a_row, a_k, b, b_k, part.c, part.c_row, RoundUp(part.rows, kTileRows), Pairs(part.depth), part.accumulate});
+  template <class F>
+  void Multiply(const Bf16Pair* a, std::int64_t a_row, std::int64_t a_k, const ProductPart& part, F&& b_at) const {
+    kernels_.multiply({a, a_row, a_k, b_at(part.column, part.first), kTileColumns, part.c, part.c_row,
+                       RoundUp(part.rows, kTileRows), Pairs(part.depth), part.accumulate,
+                       b_at(part.next_column, part.next_first)});
   }
 
   const Bf16Kernels& kernels_;

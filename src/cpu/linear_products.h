@@ -31,6 +31,7 @@ struct ProductPart {
   float* c;                   // element (row, column); aligned to 64 bytes
   std::int64_t c_row;
   bool accumulate;
+  std::int64_t next_column, next_first;  // where the product that follows starts, or this one: of b
 };
 
 // The gradient of logits of some tokens and a chunk, in f32: g[i * g_row + v].

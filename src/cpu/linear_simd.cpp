@@ -22,7 +22,7 @@ void Multiply(const ProductTask& t) {
   for (std::int64_t k = 0; k == 0 || k < t.depth; k += kDepth) {
     const std::int64_t depth = std::min(kDepth, t.depth - k);
     MultiplyRows(t.a + k * t.a_k, t.a_row, t.a_k, t.b + k * t.b_k, t.b_k, depth, t.c, t.c_row, t.rows,
-                 t.accumulate || k > 0);
+                 t.accumulate || k > 0, k + depth < t.depth ? t.b + (k + depth) * t.b_k : t.next);
   }
 }
 

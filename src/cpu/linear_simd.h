@@ -18,6 +18,8 @@ namespace onehot::cpu {
 // The micro-kernel's tile: 6 x 4 of AVX-512's 32 registers are sums, the others hold a row of b and an element of a.
 inline constexpr std::int64_t kTileRows = 6, kTileColumns = 64;
 
+inline constexpr std::int64_t kLineFloats = 16;  // of a cache
+
 // Steps of the reduction between two visits to memory of the sums, which take 1 % of the time then; so much of b, 128 KiB,
 // stays in L2 while rows of a go past it. Measured (Zen 5): 128 steps, with b in L1, are 5 % slower.
 inline constexpr std::int64_t kDepth = 512;
@@ -42,6 +44,7 @@ struct ProductTask {
   std::int64_t c_row;
   std::int64_t rows, depth;
   bool accumulate;
+  const float* next;  // b of the product that follows, its rows b_k apart, or b: comes into a cache meanwhile
 };
 
 // A part of a matrix in somebody's memory: element (i, j) at data + i * row + j * column elements of dtype.

@@ -18,24 +18,28 @@ struct TokenBlock {
 };
 
 // Tokens of a run from `first`, a multiple of kTileRows, in blocks of whole tiles: as many blocks for each thread, kTokens
-// at most in each.
+// at most in each. Blocks differ by one tile, so that no thread has more than one tile more than another.
 struct Tokens {
-  std::int64_t first, count, block;
+  std::int64_t first, count, blocks;
   int threads;
 
   Tokens(std::int64_t begin, std::int64_t tokens, int thread_count)
-      : first(begin), count(tokens), threads(thread_count) {
-    const std::int64_t blocks = RoundUp((tokens + kTokens - 1) / kTokens, thread_count);
-    block = std::max(kTileRows, RoundUp((tokens + blocks - 1) / std::max<std::int64_t>(blocks, 1), kTileRows));
+      : first(begin),
+        count(tokens),
+        blocks(std::min(RoundUp((tokens + kTokens - 1) / kTokens, thread_count), (tokens + kTileRows - 1) / kTileRows)),
+        threads(thread_count) {}
+
+  TokenBlock Block(std::int64_t b) const {
+    const std::int64_t tiles = (count + kTileRows - 1) / kTileRows;
+    const auto from = [&](std::int64_t i) { return std::min(i * tiles / blocks * kTileRows, count); };
+    const std::int64_t begin = from(b), size = from(b + 1) - begin;
+    return {first + begin, size, RoundUp(size, kTileRows), begin};
   }
 
   // Calls work(block, thread) for all of them.
   template <class F>
   void ForBlocks(F&& work) const {
-    ParallelFor(threads, (count + block - 1) / block, [&](std::int64_t b, int thread) {
-      const std::int64_t begin = b * block, size = std::min(block, count - begin);
-      work(TokenBlock{first + begin, size, RoundUp(size, kTileRows), begin}, thread);
-    });
+    ParallelFor(threads, blocks, [&](std::int64_t b, int thread) { work(Block(b), thread); });
   }
 };
 

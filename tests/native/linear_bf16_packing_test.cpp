@@ -213,12 +213,15 @@ TEST_F(LinearBf16, MakesTheProductsOfALinearLayer) {
   kernels_->interleave(PartOf(x), x_panel.data(), kTileColumns, kTileColumns);
   kernels_->interleave(cpu::Transposed(PartOf(w)), wt.data(), kTileColumns, kTileColumns);
   kernels_->interleave(PartOf(w), w_panel.data(), kTileColumns, kTileColumns);
-  kernels_->multiply({x_rows.data(), kRow, 1, wt.data(), kTileColumns, g.data(), kTileColumns, kRows, Pairs(H), false});
+  const auto multiply = [&](const Line<Bf16Pair>& a, std::int64_t a_row, std::int64_t a_k, const Line<Bf16Pair>& b,
+                            Line<float>& c, std::int64_t rows, std::int64_t depth) {
+    kernels_->multiply(
+        {a.data(), a_row, a_k, b.data(), kTileColumns, c.data(), kTileColumns, rows, Pairs(depth), false, b.data()});
+  };
+  multiply(x_rows, kRow, 1, wt, g, kRows, H);
   kernels_->round({g.data(), kTileColumns, N, kRows, C, g_rows.data(), kRow, g_columns.data(), kRow});
-  kernels_->multiply(
-      {g_rows.data(), kRow, 1, w_panel.data(), kTileColumns, dx.data(), kTileColumns, kRows, Pairs(C), false});
-  kernels_->multiply(
-      {g_columns.data(), 1, kRow, x_panel.data(), kTileColumns, dw.data(), kTileColumns, 42, Pairs(N), false});
+  multiply(g_rows, kRow, 1, w_panel, dx, kRows, C);
+  multiply(g_columns, 1, kRow, x_panel, dw, 42, N);
   const auto X = [&](std::int64_t i, std::int64_t h) { return x.Value(i * H + h); };
   const auto W = [&](std::int64_t c, std::int64_t h) { return double{Widen(Expected(w, c, h))}; };
   const auto G = [&](std::int64_t i, std::int64_t c) {

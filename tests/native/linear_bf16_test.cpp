@@ -83,7 +83,8 @@ struct Product {
             .c_row = c_row,
             .rows = rows,
             .depth = Pairs(terms),
-            .accumulate = accumulate};
+            .accumulate = accumulate,
+            .next = b.pairs.data()};
   }
 };
 

@@ -127,7 +127,8 @@ TEST(LinearSimd, MultipliesAnyNumberOfRowsAndTouchesNoOther) {
           const Floats a = AnyFloats(rows * a_row, 1), b = AnyFloats((depth + 1) * kTileColumns, 2);
           const Floats old = accumulate ? AnyFloats((rows + 1) * c_row, 3) : NaNs((rows + 1) * c_row);
           Floats c = old;
-          kernels.multiply({a.data(), a_row, 1, b.data(), kTileColumns, c.data(), c_row, rows, depth, accumulate});
+          kernels.multiply(
+              {a.data(), a_row, 1, b.data(), kTileColumns, c.data(), c_row, rows, depth, accumulate, b.data()});
           for (std::int64_t i = 0; i <= rows; ++i) {
             for (std::int64_t j = 0; j < c_row; ++j) {
               const bool written = i < rows && j < kTileColumns;
