@@ -48,6 +48,12 @@ def keep_memory(build, keep):
     ctypes.CDLL(library(build, "onehot_bench_warm_memory")).onehot_bench_keep_memory(int(keep))
 
 
+def release_memory(build):
+    """Gives back what is kept and not in use."""
+    gc.collect()
+    ctypes.CDLL(library(build, "onehot_bench_warm_memory")).onehot_bench_release_memory()
+
+
 def import_torch():
     """PyTorch, or None. Before the native library: the OpenMP runtime it brings then serves both, and no second pool of
     threads spins beside the one that is measured."""
@@ -159,8 +165,8 @@ class DType:
 
 class Ceilings:
     """What the machine moves, in GB/s, and computes in registers, in GFLOP/s, for a number of threads. Shared hosts
-    drift within seconds (two threads read 42 or 78 GB/s on one): measured again now and then. Of rates of memory the
-    latest figure counts, of arithmetic the best so far."""
+    drift within seconds (two threads read 42 or 78 GB/s on one): memory is measured again now and then, arithmetic
+    beside each run that is compared with it."""
 
     KINDS = ["read", "store", "NT store", "NT zero", "copy"]
     ARITHMETIC = ["f32 FMA", "bf16 dot"]  # bf16: 0 where the CPU has no such products
@@ -187,8 +193,8 @@ class Ceilings:
                     for _ in range(3)
                 )
                 rates[kind] = moved / best
-            for bf16, kind in enumerate(self.ARITHMETIC):
-                rates[kind] = max(self.native.arithmetic(bf16, t) for _ in range(5))
+            for kind in self.ARITHMETIC:
+                rates[kind] = self.arithmetic(kind, t)
             self.history[t].append(rates)
         self.measured_at = time.monotonic()
 
@@ -199,8 +205,9 @@ class Ceilings:
     def rate(self, kind, threads):
         return self.history[threads][-1][kind]
 
-    def peak(self, kind, threads):
-        return max(rates[kind] for rates in self.history[threads])
+    def arithmetic(self, kind, threads):
+        """Now; it takes some 10 ms."""
+        return max(self.native.arithmetic(self.ARITHMETIC.index(kind), threads) for _ in range(5))
 
     def table(self):
         """Medians of the run, and how far they drifted."""

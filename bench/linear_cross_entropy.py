@@ -54,6 +54,27 @@ class Stages(Side):
         return side
 
 
+class Rated(Side):
+    """A side whose runs are compared with what the CPU computes just before or after, whichever is more: the clocks of
+    shared hosts drift by some per cent within seconds."""
+
+    def __init__(self, dirty, run, flops, peak):
+        super().__init__(dirty, self.rated)
+        self.bare, self.flops, self.peak = run, flops, peak
+        self.peaks, self.shares = [], []
+
+    def rated(self):
+        before = self.peak()
+        ns = self.bare()
+        self.peaks.append(max(before, self.peak()))
+        self.shares.append(self.flops / ns / self.peaks[-1])
+        return ns
+
+    def of_peak(self):
+        """GFLOP/s of the peak, and the share of it. A first run that did not count is left out."""
+        return [statistics.median(values[-len(self.times):]) for values in (self.peaks, self.shares)]
+
+
 # The stages of others that do the same as a pass of ours.
 SAME_WORK = {
     "forward": {"products": ["logits"], "PyTorch": ["forward"]},
@@ -70,6 +91,11 @@ def bytes_wanted(shape, dtype):
     return shape.V * shape.H * (5 * dtype.size + 8) + shape.N * shape.V * (8 + 4 * dtype.size)
 
 
+def arithmetic_of(native, plan):
+    """Which of Ceilings.ARITHMETIC."""
+    return "bf16 dot" if native.implementation(plan).decode() == "cpu:bf16" else "f32 FMA"
+
+
 class Case:
     """A shape and dtype, for all numbers of threads."""
 
@@ -82,6 +108,7 @@ class Case:
 
     def free(self):
         self.tensors.free()
+        common.release_memory(self.bench.options.build)
 
     def dirty(self, address, size):
         tensors, threads = self.tensors, max(self.bench.threads)
@@ -93,6 +120,11 @@ class Case:
             buffer = self.tensors.buffers[name]
             self.dirty(buffer.address, buffer.size)
 
+    def ours(self, name, plan, threads):
+        native, kind = self.bench.native, arithmetic_of(self.bench.native, plan)
+        return Rated(self.dirty_ours, lambda: native.timed_run(plan, threads), PRODUCTS[name] * self.shape.flops,
+                     lambda: self.bench.ceilings.arithmetic(kind, threads))
+
     def run(self, threads):
         """Records by pass."""
         bench, native, torch, tensors = self.bench, self.bench.native, self.bench.torch, self.tensors
@@ -100,8 +132,7 @@ class Case:
         names = linear.passes(self.dtype)
         plans = {name: tensors.prepare(name) for name in names}
         native.timed_run(plans["forward"], threads)  # backward reads the lse
-        ours = {name: Side(self.dirty_ours, lambda plan=plan: native.timed_run(plan, threads))
-                for name, plan in plans.items()}
+        ours = {name: self.ours(name, plan, threads) for name, plan in plans.items()}
         others, products, steps, extrapolated = {}, None, {}, {}
         if torch:
             torch.set_num_threads(threads)
@@ -136,18 +167,14 @@ class Case:
         return records
 
     def record(self, name, threads, side, plan):
-        native, ceilings = self.bench.native, self.bench.ceilings
-        flops = PRODUCTS[name] * self.shape.flops
-        implementation = native.implementation(plan).decode()
-        bf16 = implementation == "cpu:bf16"
-        rate, peak = flops / side.median, ceilings.peak(ceilings.ARITHMETIC[bf16], threads)
+        native, (peak, share) = self.bench.native, side.of_peak()
         return {
             "operator": "linear_cross_entropy", "dtype": self.dtype.name, **self.shape._asdict(), "pass": name,
-            "threads": threads, "implementation": implementation,
+            "threads": threads, "implementation": native.implementation(plan).decode(),
             "instruction_set": native.instruction_set(plan).decode(), "scratch_bytes": native.scratch_bytes(plan),
-            "flops": flops, "ns": side.median, "ns_best": min(side.times), "runs": len(side.times),
-            "GFLOP_per_s": rate, "peak_of": "bf16 products" if bf16 else "f32 multiply-adds",
-            "peak_GFLOP_per_s": peak, "percent": 100 * rate / peak, "faults": max(side.faults),
+            "flops": side.flops, "ns": side.median, "ns_best": min(side.times), "runs": len(side.times),
+            "GFLOP_per_s": side.flops / side.median, "peak_of": arithmetic_of(native, plan), "peak_GFLOP_per_s": peak,
+            "percent": 100 * share, "faults": max(side.faults),
         }
 
     def check(self, plans, steps, threads):

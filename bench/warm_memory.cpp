@@ -101,6 +101,16 @@ __attribute__((visibility("default"))) void free(void* block) noexcept {
   __libc_free(block);
 }
 
+// Blocks that nobody has go back to the kernel.
+__attribute__((visibility("default"))) void onehot_bench_release_memory() {
+  const Lock lock;
+  for (Block& block : blocks) {
+    if (block.pages == nullptr || block.used) continue;
+    munmap(block.pages, block.size);
+    block = {};
+  }
+}
+
 // 0: from now on blocks are fresh from the kernel, and go back to it.
 __attribute__((visibility("default"))) void onehot_bench_keep_memory(int keep) {
   warm = keep != 0;
