@@ -46,7 +46,7 @@ class FusedStatistics final : public PlanBody {
     const float* const weight = loss_.LoadWeights(scratch);
     layer_.PackInput(scratch, tokens, live_.Positions(scratch));
     statistics_.Run(scratch, tokens, weight, progress,
-                    [&](const ClassRange& range, const TokenBlock& block, const float* u) {
+                    [&](const ClassRange& range, const TokenBlock& block, float* u) {
                       if (op_.logits) StoreLogits(scratch, range, block, u);
                     });
     if (progress.stopped()) return Cancelled();
@@ -69,7 +69,9 @@ class FusedStatistics final : public PlanBody {
     return {
         static_cast<std::byte*>(out.data) + offset * SizeOf(out.dtype), out.dtype, 0, StrideOf(out, -1), 1, columns};
   }
-  void StoreLogits(Scratch scratch, const ClassRange& range, const TokenBlock& block, const float* u) const {
+  void StoreLogits(Scratch scratch, const ClassRange& range, const TokenBlock& block, float* u) const {
+    if (const auto softcap = static_cast<float>(op_.options.loss.softcap); softcap > 0)
+      kernels_.soft_cap(u, block.count, layer_.g_row(Pass::kStatistics), range.count, softcap);
     for (std::int64_t i = 0; i < block.count; ++i)
       kernels_.store(u + i * layer_.g_row(Pass::kStatistics), 0,
                      LogitsRow(live_.Positions(scratch)[block.begin + i], range.first, range.count));
@@ -129,14 +131,9 @@ class FusedStatistics final : public PlanBody {
   Piece<float> values_;
 };
 
-std::string_view RefuseLogitsOutput(const LinearCrossEntropyStatistics& op) {
-  return op.logits && op.options.loss.softcap > 0 ? "logits with a softcap are left to the definition" : "";
-}
-
 }  // namespace
 
 std::string_view RefuseFusedStatistics(const LinearCrossEntropyStatistics& op, Isa) {
-  if (const std::string_view reason = RefuseLogitsOutput(op); !reason.empty()) return reason;
   return RefuseFusedLayer(ArgumentsOf(op), ShardOf(op.shard, op.V()).num_classes);
 }
 
@@ -145,7 +142,6 @@ std::unique_ptr<PlanBody> PlanFusedStatistics(const LinearCrossEntropyStatistics
 }
 
 std::string_view RefuseBf16Statistics(const LinearCrossEntropyStatistics& op, Isa isa) {
-  if (const std::string_view reason = RefuseLogitsOutput(op); !reason.empty()) return reason;
   return RefuseBf16Layer(ArgumentsOf(op), ShardOf(op.shard, op.V()).num_classes, op.options.reproducible, isa);
 }
 

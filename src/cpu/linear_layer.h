@@ -65,6 +65,7 @@ class LinearLayer {
     const std::int64_t gradient_rows = group_ > 0 ? group_ : gradients_stay_ ? rows : passing_.rows();
     g_ = layout.Book<float>(std::max(group_ > 0 ? 0 : passing_.rows() * g_row(Pass::kStatistics),
                                      wants_gradients() ? gradient_rows * g_row(Pass::kGradients) : 0));
+    gathers_ = memory.arithmetic == Arithmetic::kF32 && group_ == 0 && skip_below_ == 0;
     if (memory.grad_weight) dw_ = layout.Book<float>(V_ * H_);
     if (group_ > 0 && grad_.bias) db_ = layout.Book<float>(V_);
     if (grad_.input) {
@@ -238,11 +239,19 @@ class LinearLayer {
         std::fill(sum + rows * kSumColumns, sum + RoundUp(rows, kTileRows) * kSumColumns, 0.0f);
       }
       const std::int64_t slice = skip_below_ == 0 ? products_->slice() : tokens.count;
+      alignas(64) float side_by_side[kDepth * kClassRows];
       ForPanels(column, column + columns, tokens.count, slice, [&](ProductPart part) {
         part.row = first, part.rows = rows;
         part.c = sum + part.column - column, part.c_row = kSumColumns;
         part.accumulate = grad_.accumulate || goes_on || part.first > 0;
-        MultiplyGradWeight(scratch, gradient, part);
+        if (!gathers_ || tokens.count <= kGatherTokens) return MultiplyGradWeight(scratch, gradient, part);
+        if (part.column == column)
+          for (std::int64_t i = 0; i < part.depth; ++i)
+            std::copy_n(gradient.g + (part.first + i) * gradient.g_row + first, rows, side_by_side + i * kClassRows);
+        LogitGradient some{side_by_side, kClassRows, gradient.block, rows};
+        some.block.begin += part.first;
+        part.next_first -= part.first, part.row = part.first = 0;
+        products_->GradWeight(scratch, some, part);
       });
       kernels_.store(sum, kSumColumns, last ? out : sums_so_far);
     });
@@ -392,6 +401,7 @@ class LinearLayer {
   const LinearCrossEntropyGradients grad_;
   const std::optional<ConstTensorView> bias_;
   const float scale_, skip_below_;
+  bool gathers_ = false;         // columns of g for grad_weight, where tokens are many
   bool gradients_stay_ = false;  // those of all tokens of a group, until their last product
   std::unique_ptr<LinearProducts> products_;
   std::optional<FewTokens> few_;  // instead

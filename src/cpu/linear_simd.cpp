@@ -10,6 +10,7 @@
 #include "cpu/linear_few-inl.h"
 #include "cpu/linear_pack-inl.h"
 #include "cpu/linear_tile-inl.h"
+#include "cpu/logits-inl.h"
 #include "cpu/math-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/softmax_sums-inl.h"
@@ -66,6 +67,15 @@ void BiasAndScale(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t 
       hn::StoreU(u, d, row + j);
     });
   }
+}
+
+void SoftCap(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t columns, float softcap) {
+  const Cap cap(softcap);
+  for (std::int64_t i = 0; i < rows; ++i)
+    ForColumns<float>(columns, [&](auto d, std::int64_t j) HWY_ATTR {
+      float* const at = c + i * c_row + j;
+      hn::StoreU(Capped(d, hn::LoadU(d, at), cap), d, at);
+    });
 }
 
 void AddRows(const float* c, std::int64_t rows, std::int64_t c_row, float* sum) {
@@ -151,7 +161,7 @@ void ZeroBelow(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t col
 }
 
 LinearKernels LinearTable() {
-  return {Multiply,  Pack, PackTransposed,  BiasAndScale, AddRows, Store, ProbabilityGradient,
+  return {Multiply,  Pack, PackTransposed,  BiasAndScale, SoftCap, AddRows, Store, ProbabilityGradient,
           ZeroBelow, Fold, TimesTransposed, Times,        Outer};
 }
 

@@ -76,6 +76,8 @@ struct LinearKernels {
   // c[i * c_row + j] = (c[...] + bias[j]) * scale, j < columns; no bias if null.
   void (*bias_and_scale)(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t columns, const float* bias,
                          float scale);
+  // c[i * c_row + j] = softcap tanh(c[...] / softcap), as the loops over logits have it (cpu/softmax_simd.h).
+  void (*soft_cap)(float* c, std::int64_t rows, std::int64_t c_row, std::int64_t columns, float softcap);
   // sum[j] += c[0][j] + c[1][j] + ... in that order, j < kTileColumns.
   void (*add_rows)(const float* c, std::int64_t rows, std::int64_t c_row, float* sum);
   // Rounds from[i * from_row + j] into a matrix.

@@ -51,7 +51,7 @@ class LinearStatistics {
   }
 
   // Makes them of all chunks for some tokens. `weight` of all classes of the vocabulary, or null. Calls
-  // seen(range, block, u) when a block's logits are there.
+  // seen(range, block, u) when a block's logits are there and no longer needed.
   template <class F>
   void Run(Scratch scratch, const Tokens& tokens, const float* weight, Progress& progress, F&& seen) const {
     const Arrays all = Get(scratch);
@@ -62,7 +62,7 @@ class LinearStatistics {
       layer_.TakeWeight(scratch, tokens, Pass::kStatistics, range, true);
       tokens.ForBlocks([&](const TokenBlock& block, int thread) {
         if (progress.stopped()) return;
-        const float* const u = layer_.Logits(scratch, Pass::kStatistics, range, block, thread);
+        float* const u = layer_.Logits(scratch, Pass::kStatistics, range, block, thread);
         Fold(scratch, all, u, range, block, weights, weighted);
         seen(range, block, u);
         progress.Advance(block.count * range.count, thread);

@@ -70,7 +70,6 @@ void ExpectMissing(const Op& good, const std::string& argument, F&& drop) {
 
 TEST(LinearCrossEntropyShardsErrors, DataThatIsNotThere) {
   LinearCrossEntropyCase c = WithEverything({.positions = {3}, .H = 2, .V = 5, .denominator = true});
-  c.softcap = 0;  // which logits are not given with
   ShardedProblem problem(c, {2, 3});
   const LinearCrossEntropyStatistics statistics = problem.statistics(1);
   ExpectMissing(statistics, "input", [](auto& op) { op.input.data = nullptr; });
@@ -90,7 +89,7 @@ TEST(LinearCrossEntropyShardsErrors, DataThatIsNotThere) {
   ExpectMissing(backward, "sum_exp", [](auto& op) { op.sum_exp->data = nullptr; });
   ExpectMissing(backward, "entropy", [](auto& op) { op.entropy->data = nullptr; });
   LinearCrossEntropyBackward probability = problem.backward(1, Given::kProbability);
-  probability.options.loss.z_loss = 0;
+  probability.options.loss.z_loss = probability.options.loss.softcap = 0;
   probability.upstream.entropy = probability.entropy = std::nullopt;
   ExpectMissing(probability, "probability", [](auto& op) { op.probability->data = nullptr; });
   LinearCrossEntropyLoss loss = problem.loss();

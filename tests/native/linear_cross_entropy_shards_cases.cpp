@@ -81,9 +81,7 @@ void ExpectStatistics(ShardedProblem& problem, std::size_t s, const StatisticsDe
   EXPECT_TRUE(Within(shard.smoothing, want.smoothing, u)) << "smoothing";
   EXPECT_TRUE(Within(shard.moment, want.moment, u)) << "moment";
   EXPECT_TRUE(Within(shard.argmax, want.argmax, u)) << "argmax";
-  if (problem.whole.c.softcap == 0) {
-    EXPECT_TRUE(Within(shard.logits, want.logits, u)) << "logits";
-  }
+  EXPECT_TRUE(Within(shard.logits, want.logits, u)) << "logits";
 }
 
 void ExpectLoss(ShardedProblem& problem, const LinearCrossEntropyDefinition& whole, double u) {
@@ -202,8 +200,8 @@ LinearCrossEntropyStatistics ShardedProblem::statistics(std::size_t s) {
                                   .smoothing = shard.smoothing.view(),
                                   .moment = shard.moment.view(),
                                   .argmax = shard.argmax.view(),
+                                  .logits = shard.logits.view(),
                                   .options = whole.options()};
-  if (whole.c.softcap == 0) op.logits = shard.logits.view();
   if (op.options.bias) op.options.bias = RowsOf(*op.options.bias, shard.range.first, shard.size);
   return op;
 }

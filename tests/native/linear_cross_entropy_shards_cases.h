@@ -47,10 +47,9 @@ struct ShardedProblem {
   Tensor max, sum_exp, target_logit, smoothing, moment, argmax;  // of all shards
   Tensor lse, entropy;                                           // what the backward operator is given
 
-  // Every output; logits only without a softcap, which not all implementations take together.
-  LinearCrossEntropyStatistics statistics(std::size_t shard);
-  LinearCrossEntropyLoss loss();                            // every output but probability
-  LinearCrossEntropyLoss probabilities(std::size_t shard);  // nothing else
+  LinearCrossEntropyStatistics statistics(std::size_t shard);  // every output
+  LinearCrossEntropyLoss loss();                               // every output but probability
+  LinearCrossEntropyLoss probabilities(std::size_t shard);     // nothing else
   // With accumulate, grad.input of all shards is the whole one.
   LinearCrossEntropyBackward backward(std::size_t shard, Given given);
 
