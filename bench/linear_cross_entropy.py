@@ -86,8 +86,8 @@ SAME_WORK["both in f32"] = SAME_WORK["both"]
 
 
 def bytes_wanted(shape, dtype):
-    """Of a case. Weight and gradient, for the others copies in f32 and three gradients; probabilities, and for the
-    others logits."""
+    """Of a case. Weight and gradient, for the others copies in f32 and four gradients, one of them in the making;
+    probabilities, and for the others logits."""
     return shape.V * shape.H * (6 * dtype.size + 8) + shape.N * shape.V * (8 + 4 * dtype.size)
 
 

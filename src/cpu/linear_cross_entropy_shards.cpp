@@ -45,10 +45,9 @@ class FusedStatistics final : public PlanBody {
     const Tokens tokens(0, live_.Find(scratch, loss_.targets), threads);
     const float* const weight = loss_.LoadWeights(scratch);
     layer_.PackInput(scratch, tokens, live_.Positions(scratch));
-    statistics_.Run(scratch, tokens, weight, progress,
-                    [&](const ClassRange& range, const TokenBlock& block, float* u) {
-                      if (op_.logits) StoreLogits(scratch, range, block, u);
-                    });
+    statistics_.Run(scratch, tokens, weight, progress, [&](const ClassRange& range, const TokenBlock& block, float* u) {
+      if (op_.logits) StoreLogits(scratch, range, block, u);
+    });
     if (progress.stopped()) return Cancelled();
     ClearIgnoredLogits(scratch, tokens);
     Results(scratch, tokens);

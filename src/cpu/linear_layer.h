@@ -65,6 +65,7 @@ class LinearLayer {
     const std::int64_t gradient_rows = group_ > 0 ? group_ : gradients_stay_ ? rows : passing_.rows();
     g_ = layout.Book<float>(std::max(group_ > 0 ? 0 : passing_.rows() * g_row(Pass::kStatistics),
                                      wants_gradients() ? gradient_rows * g_row(Pass::kGradients) : 0));
+    // Not where logits of all chunks are kept: measured, no gain.
     gathers_ = memory.arithmetic == Arithmetic::kF32 && group_ == 0 && skip_below_ == 0;
     if (memory.grad_weight) dw_ = layout.Book<float>(V_ * H_);
     if (group_ > 0 && grad_.bias) db_ = layout.Book<float>(V_);
@@ -239,20 +240,17 @@ class LinearLayer {
         std::fill(sum + rows * kSumColumns, sum + RoundUp(rows, kTileRows) * kSumColumns, 0.0f);
       }
       const std::int64_t slice = skip_below_ == 0 ? products_->slice() : tokens.count;
-      alignas(64) float side_by_side[kDepth * kClassRows];
-      ForPanels(column, column + columns, tokens.count, slice, [&](ProductPart part) {
-        part.row = first, part.rows = rows;
-        part.c = sum + part.column - column, part.c_row = kSumColumns;
-        part.accumulate = grad_.accumulate || goes_on || part.first > 0;
-        if (!gathers_ || tokens.count <= kGatherTokens) return MultiplyGradWeight(scratch, gradient, part);
-        if (part.column == column)
-          for (std::int64_t i = 0; i < part.depth; ++i)
-            std::copy_n(gradient.g + (part.first + i) * gradient.g_row + first, rows, side_by_side + i * kClassRows);
-        LogitGradient some{side_by_side, kClassRows, gradient.block, rows};
-        some.block.begin += part.first;
-        part.next_first -= part.first, part.row = part.first = 0;
-        products_->GradWeight(scratch, some, part);
-      });
+      const auto product = [&](ProductPart panel) {
+        panel.row = first, panel.rows = rows;
+        panel.c = sum + (panel.column - column), panel.c_row = kSumColumns;
+        panel.accumulate = grad_.accumulate || goes_on || panel.first > 0;
+        return panel;
+      };
+      if (gathers_ && tokens.count > kGatherTokens)
+        MultiplyGathered(scratch, gradient, column, column + columns, product);
+      else
+        ForPanels(column, column + columns, tokens.count, slice,
+                  [&](const ProductPart& panel) { MultiplyGradWeight(scratch, gradient, product(panel)); });
       kernels_.store(sum, kSumColumns, last ? out : sums_so_far);
     });
   }
@@ -279,24 +277,6 @@ class LinearLayer {
   }
 
  private:
-  // Parts of a product's columns and of its reduction, in the order in which they are taken: slices, so that the rows' part
-  // of one stays in L2 while columns go past. A reduction without steps has a part, too, which makes the sums 0.
-  template <class F>
-  static void ForPanels(std::int64_t begin, std::int64_t end, std::int64_t depth, std::int64_t slice, F&& multiply) {
-    slice = std::max<std::int64_t>(slice, 1);
-    for (std::int64_t first = 0; first == 0 || first < depth; first += slice)
-      for (std::int64_t column = begin; column < end; column += kTileColumns) {
-        ProductPart part{};
-        part.column = part.next_column = column, part.first = part.next_first = first;
-        part.depth = std::min(slice, depth - first);
-        if (column + kTileColumns < end)
-          part.next_column = column + kTileColumns;
-        else if (first + slice < depth)
-          part.next_column = begin, part.next_first = first + slice;
-        multiply(part);
-      }
-  }
-
   // Calls task(i) for all of them, which together have tokens x classes of the work.
   template <class F>
   void ForTasks(const Tokens& tokens, const ClassRange& range, std::int64_t tasks, Progress& progress, F&& task) const {
@@ -344,6 +324,23 @@ class LinearLayer {
       };
       MultiplyLeft(part, row, kTileRows, stayed, multiply);
     }
+  }
+
+  // The same over copies of the columns of g. Never inlined: only this is to take so much of the stack.
+  template <class F>
+  __attribute__((noinline)) void MultiplyGathered(Scratch scratch, const LogitGradient& of, std::int64_t begin,
+                                                  std::int64_t end, F&& product) const {
+    alignas(64) float side_by_side[kDepth * kClassRows];
+    ForPanels(begin, end, of.block.count, kDepth, [&](const ProductPart& panel) {
+      ProductPart part = product(panel);
+      if (part.column == begin)
+        for (std::int64_t i = 0; i < part.depth; ++i)
+          std::copy_n(of.g + (part.first + i) * of.g_row + part.row, part.rows, side_by_side + i * kClassRows);
+      const TokenBlock slice{of.block.begin + part.first, part.depth, RoundUp(part.depth, kTileRows),
+                             of.block.within + part.first};
+      part.next_first -= part.first, part.row = part.first = 0;
+      products_->GradWeight(scratch, {side_by_side, kClassRows, slice, part.rows}, part);
+    });
   }
 
   template <class Part, class View>
@@ -401,7 +398,7 @@ class LinearLayer {
   const LinearCrossEntropyGradients grad_;
   const std::optional<ConstTensorView> bias_;
   const float scale_, skip_below_;
-  bool gathers_ = false;         // columns of g for grad_weight, where tokens are many
+  bool gathers_ = false;         // grad_weight, where tokens are many
   bool gradients_stay_ = false;  // those of all tokens of a group, until their last product
   std::unique_ptr<LinearProducts> products_;
   std::optional<FewTokens> few_;  // instead

@@ -11,6 +11,7 @@
 #ifndef ONEHOT_CPU_LINEAR_PRODUCTS_H_
 #define ONEHOT_CPU_LINEAR_PRODUCTS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -31,8 +32,26 @@ struct ProductPart {
   float* c;                   // element (row, column); aligned to 64 bytes
   std::int64_t c_row;
   bool accumulate;
-  std::int64_t next_column, next_first;  // where the product that follows starts, or this one: of b
+  std::int64_t next_column, next_first;  // of the product that follows, or again of this one
 };
+
+// Parts of a product's columns and of its reduction, in the order in which they are taken: slices, so that the rows' part
+// of one stays in L2 while columns go past. A reduction without steps has a part, too, which makes the sums 0.
+template <class F>
+void ForPanels(std::int64_t begin, std::int64_t end, std::int64_t depth, std::int64_t slice, F&& multiply) {
+  slice = std::max<std::int64_t>(slice, 1);
+  for (std::int64_t first = 0; first == 0 || first < depth; first += slice)
+    for (std::int64_t column = begin; column < end; column += kTileColumns) {
+      ProductPart part{};
+      part.column = part.next_column = column, part.first = part.next_first = first;
+      part.depth = std::min(slice, depth - first);
+      if (column + kTileColumns < end)
+        part.next_column = column + kTileColumns;
+      else if (first + slice < depth)
+        part.next_column = begin, part.next_first = first + slice;
+      multiply(part);
+    }
+}
 
 // The gradient of logits of some tokens and a chunk, in f32: g[i * g_row + v].
 struct LogitGradient {
@@ -60,7 +79,7 @@ class LinearProducts {
   virtual void GradInput(Scratch scratch, const LogitGradient& group, const ProductPart& part) const = 0;
   virtual void GradWeight(Scratch scratch, const LogitGradient& group, const ProductPart& part) const = 0;
 
-  // Steps of logits' reduction to take at a time, for all columns, so that the rows' part stays in L2.
+  // Steps of a reduction to take at a time, for all columns, so that the rows' part stays in L2.
   virtual std::int64_t slice() const = 0;
 };
 

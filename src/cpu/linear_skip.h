@@ -14,6 +14,7 @@ template <class Stayed, class Multiply>
 void MultiplyLeft(const ProductPart& whole, std::int64_t row, std::int64_t step, Stayed&& stayed, Multiply&& multiply) {
   ProductPart part = whole;
   part.row += row, part.c += row * whole.c_row, part.rows = kTileRows;
+  part.next_column = whole.column, part.next_first = whole.first;  // the same columns of b come again
   bool any = false;
   for (std::int64_t k = 0; k < whole.depth;) {
     if (!stayed(k / step)) {

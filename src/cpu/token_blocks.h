@@ -18,7 +18,7 @@ struct TokenBlock {
 };
 
 // Tokens of a run from `first`, a multiple of kTileRows, in blocks of whole tiles: as many blocks for each thread, kTokens
-// at most in each. Blocks differ by one tile, so that no thread has more than one tile more than another.
+// at most in each. Blocks differ by one tile, the larger ones first, so that threads that take turns have about as many.
 struct Tokens {
   std::int64_t first, count, blocks;
   int threads;
@@ -31,7 +31,9 @@ struct Tokens {
 
   TokenBlock Block(std::int64_t b) const {
     const std::int64_t tiles = (count + kTileRows - 1) / kTileRows;
-    const auto from = [&](std::int64_t i) { return std::min(i * tiles / blocks * kTileRows, count); };
+    const auto from = [&](std::int64_t i) {
+      return std::min((i * (tiles / blocks) + std::min(i, tiles % blocks)) * kTileRows, count);
+    };
     const std::int64_t begin = from(b), size = from(b + 1) - begin;
     return {first + begin, size, RoundUp(size, kTileRows), begin};
   }
