@@ -60,19 +60,18 @@ class Rated(Side):
 
     def __init__(self, dirty, run, flops, peak):
         super().__init__(dirty, self.rated)
-        self.bare, self.flops, self.peak = run, flops, peak
-        self.peaks, self.shares = [], []
+        self.bare, self.flops, self.peak, self.peaks = run, flops, peak, []
 
     def rated(self):
         before = self.peak()
         ns = self.bare()
         self.peaks.append(max(before, self.peak()))
-        self.shares.append(self.flops / ns / self.peaks[-1])
         return ns
 
     def of_peak(self):
         """GFLOP/s of the peak, and the share of it. A first run that did not count is left out."""
-        return [statistics.median(values[-len(self.times):]) for values in (self.peaks, self.shares)]
+        peaks = self.peaks[-len(self.times):]
+        return statistics.median(peaks), statistics.median(self.flops / (ns * p) for ns, p in zip(self.times, peaks))
 
 
 # The stages of others that do the same as a pass of ours.

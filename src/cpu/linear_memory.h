@@ -33,8 +33,9 @@ inline constexpr std::int64_t kFewTokens = 32;
 // columns of grad_input: 512 KB of the weight, which stay there while tokens go past.
 inline constexpr std::int64_t kClassRows = 16 * kTileRows, kSumColumns = 4 * kTileColumns;
 
-// Tokens beyond which grad_weight in f32 copies its columns of a chunk's gradients first, whose rows are pages apart and no longer in a
-// cache. Measured (Zen 5): of 4096 tokens 4 % less time, of 2048 1.5; of 1024 as much, of 512 with H = 4096 1 % more.
+// Tokens beyond which grad_weight in f32 copies its columns of a chunk's gradients first, whose rows are pages apart and no
+// longer in a cache. Panels, as those of bf16, would take as much memory as the gradients once more. Measured (Zen 5): of 4096
+// tokens 4 % less time, of 2048 1.5; of 1024 as much, of 512 with H = 4096 1 % more.
 inline constexpr std::int64_t kGatherTokens = 1024;
 
 // What products are made of.

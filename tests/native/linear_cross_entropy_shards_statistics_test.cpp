@@ -155,24 +155,27 @@ TEST(LinearCrossEntropyStatistics, NoShardIsAllClasses) {
 
 // What is not asked for is not written, and does not change the bits of the others.
 TEST(LinearCrossEntropyStatistics, AnySubsetOfOutputs) {
-  for (const DType input : kGradientDTypes) {
-    ShardedProblem problem(WithEverything({.positions = {9}, .H = 3, .V = 1130, .input = input}), {20, 1100, 10});
-    const Outputs outputs = problem.shards[1].statistics();
-    BitsByGroup bits;
-    ExpectBits(problem.statistics(1), outputs, bits);
-    for (unsigned subset = 0; subset < 128; subset += subset < 8 ? 1 : 5) {
-      LinearCrossEntropyStatistics op = problem.statistics(1);
-      for (std::size_t k = 0; k < 7; ++k)
-        if ((subset >> k & 1u) == 0) *FieldsOf(op, k) = std::nullopt;
-      OnTargets(op, outputs, {2}, [&](const Target& target) {
-        for (std::size_t k = 0; k < 7; ++k) {
-          const std::vector<std::byte> untouched(outputs[k]->Bytes().size(), std::byte{0xFF});
-          EXPECT_TRUE(SameBits(*outputs[k], (subset >> k & 1u) != 0 ? bits.Of(target)[k] : untouched))
-              << kStatistics[k] << " of subset " << subset;
-        }
-      });
+  for (const DType input : kGradientDTypes)
+    for (const bool softcap : {false, true}) {
+      LinearCrossEntropyCase c = WithEverything({.positions = {9}, .H = 3, .V = 1130, .input = input});
+      if (!softcap) c.softcap = 0;
+      ShardedProblem problem(c, {20, 1100, 10});
+      const Outputs outputs = problem.shards[1].statistics();
+      BitsByGroup bits;
+      ExpectBits(problem.statistics(1), outputs, bits);
+      for (unsigned subset = 0; subset < 128; subset += subset < 8 ? 1 : 5) {
+        LinearCrossEntropyStatistics op = problem.statistics(1);
+        for (std::size_t k = 0; k < 7; ++k)
+          if ((subset >> k & 1u) == 0) *FieldsOf(op, k) = std::nullopt;
+        OnTargets(op, outputs, {2}, [&](const Target& target) {
+          for (std::size_t k = 0; k < 7; ++k) {
+            const std::vector<std::byte> untouched(outputs[k]->Bytes().size(), std::byte{0xFF});
+            EXPECT_TRUE(SameBits(*outputs[k], (subset >> k & 1u) != 0 ? bits.Of(target)[k] : untouched))
+                << kStatistics[k] << " of subset " << subset;
+          }
+        });
+      }
     }
-  }
 }
 
 // Enough for every thread to get a share, along positions and along classes; ragged against any block.
@@ -192,7 +195,9 @@ TEST(LinearCrossEntropyStatistics, AnyNumberOfThreads) {
 
 TEST(LinearCrossEntropyStatistics, Layouts) {
   for (const DType input : kGradientDTypes) {
-    ShardedProblem dense(WithEverything({.positions = {2, 15}, .H = 21, .V = 37, .input = input}), {4, 30, 3});
+    LinearCrossEntropyCase c = WithEverything({.positions = {2, 15}, .H = 21, .V = 37, .input = input});
+    c.softcap = 0;
+    ShardedProblem dense(c, {4, 30, 3});
     BitsByGroup bits;
     ExpectBits(dense.statistics(1), dense.shards[1].statistics(), bits);
     for (const Form form : kForms) {
