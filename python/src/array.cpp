@@ -1,0 +1,249 @@
+#include "array.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace onehot::python {
+namespace {
+
+[[noreturn]] void Refuse(PyObject* type, const std::string& sentence) {
+  PyErr_SetString(type, sentence.c_str());
+  throw nb::python_error();
+}
+
+constexpr std::string_view kDTypes =
+    "float32, float64, float16, bfloat16, int64, int32, int16, int8, uint8, bool, complex64 or complex128";
+
+[[noreturn]] void RefuseDType(const char* name, std::string_view dtype) {
+  Refuse(PyExc_TypeError, fmt::format("{}: its dtype must be {}, is {}", name, kDTypes, dtype));
+}
+
+std::string Text(nb::handle object) {
+  return nb::cast<std::string>(nb::str(object));
+}
+
+std::string TypeName(nb::handle object) {
+  return Text(object.type().attr("__name__"));
+}
+
+// The format of a buffer, in the letters of the struct module. Native byte order only: '@', '=' and no letter say so, and
+// '<' does on the machines we know.
+std::optional<DType> FromFormat(const char* format, Py_ssize_t itemsize) {
+  if (format == nullptr) return DType::kU8;  // PEP 3118: plain bytes
+  std::string_view code = format;
+  if (!code.empty() && (code[0] == '@' || code[0] == '=' || code[0] == '<')) code.remove_prefix(1);
+  if (code == "Zf") return DType::kC64;
+  if (code == "Zd") return DType::kC128;
+  if (code.size() != 1) return std::nullopt;
+  switch (code[0]) {
+    case 'f':
+      return DType::kF32;
+    case 'd':
+      return DType::kF64;
+    case 'e':
+      return DType::kF16;
+    case '?':
+      return DType::kBool;
+    case 'B':
+      return DType::kU8;
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q':  // 'l' has 8 bytes or, after '=', 4
+      switch (itemsize) {
+        case 1:
+          return DType::kI8;
+        case 2:
+          return DType::kI16;
+        case 4:
+          return DType::kI32;
+        case 8:
+          return DType::kI64;
+      }
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> FromTorch(nb::handle dtype) {
+  // torch.float32 and the others live as long as PyTorch. The last ones seen, since their names take longer than all else.
+  thread_local std::array<std::pair<PyObject*, DType>, 4> seen{};
+  thread_local std::size_t oldest = 0;
+  for (const auto& [object, known] : seen)
+    if (object == dtype.ptr()) return known;
+  const std::string name = Text(dtype);
+
+  constexpr std::pair<std::string_view, DType> kNames[] = {
+      {"torch.float32", DType::kF32},   {"torch.float64", DType::kF64},   {"torch.float16", DType::kF16},
+      {"torch.bfloat16", DType::kBF16}, {"torch.int64", DType::kI64},     {"torch.int32", DType::kI32},
+      {"torch.int16", DType::kI16},     {"torch.int8", DType::kI8},       {"torch.uint8", DType::kU8},
+      {"torch.bool", DType::kBool},     {"torch.complex64", DType::kC64}, {"torch.complex128", DType::kC128}};
+  for (const auto& [text, known] : kNames) {
+    if (text != name) continue;
+    seen[oldest++ % seen.size()] = {dtype.ptr(), known};
+    return known;
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> FromDlpack(nb::dlpack::dtype dtype) {
+  if (dtype.lanes != 1) return std::nullopt;
+  const auto code = static_cast<nb::dlpack::dtype_code>(dtype.code);
+  using Code = nb::dlpack::dtype_code;
+  switch (dtype.bits) {
+    case 8:
+      if (code == Code::Int) return DType::kI8;
+      if (code == Code::UInt) return DType::kU8;
+      if (code == Code::Bool) return DType::kBool;
+      break;
+    case 16:
+      if (code == Code::Int) return DType::kI16;
+      if (code == Code::Float) return DType::kF16;
+      if (code == Code::Bfloat) return DType::kBF16;
+      break;
+    case 32:
+      if (code == Code::Int) return DType::kI32;
+      if (code == Code::Float) return DType::kF32;
+      break;
+    case 64:
+      if (code == Code::Int) return DType::kI64;
+      if (code == Code::Float) return DType::kF64;
+      if (code == Code::Complex) return DType::kC64;
+      break;
+    case 128:
+      if (code == Code::Complex) return DType::kC128;
+      break;
+  }
+  return std::nullopt;
+}
+
+int Rank(std::int64_t rank, const char* name) {
+  if (rank > kMaxRank)
+    Refuse(PyExc_ValueError, fmt::format("{}: must have at most {} axes, has {}", name, kMaxRank, rank));
+  return static_cast<int>(rank);
+}
+
+// NumPy's bfloat16, of the package ml_dtypes, has no letter of the buffer protocol and no way through DLPack: its bytes
+// are looked at as int16.
+bool IsMlBfloat16(nb::handle object) {
+  nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  nb::object name = nb::getattr(dtype, "name", nb::none());
+  return nb::isinstance<nb::str>(name) && Text(name) == "bfloat16" && nb::hasattr(object, "__array_interface__");
+}
+
+}  // namespace
+
+Array::Array(nb::handle object, const char* name, bool writable) {
+  // A tensor of PyTorch has no buffers; it would be asked for one in vain, and speaks DLPack only without requires_grad.
+  if (PyObject_CheckBuffer(object.ptr())) {
+    if (!TakeBuffer(object, name, writable)) {
+      PyErr_Clear();
+      if (!IsMlBfloat16(object)) {
+        const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+        RefuseDType(name, dtype.is_none() ? TypeName(object) : Text(dtype));
+      }
+      owner_ = object.attr("view")("int16");
+      if (!TakeBuffer(owner_, name, writable)) throw nb::python_error();
+      view_.dtype = DType::kBF16;
+    }
+  } else if (nb::hasattr(object, "data_ptr") && nb::hasattr(object, "stride")) {
+    TakeTensor(object, name);
+  } else if (nb::hasattr(object, "__dlpack__")) {
+    TakeDlpack(object, name, writable);
+  } else {
+    Refuse(PyExc_TypeError,
+           fmt::format("{}: must be an array (of NumPy, PyTorch, JAX, or one with the buffer protocol or "
+                       "__dlpack__), is {}",
+                       name, TypeName(object)));
+  }
+  RequireWholeElements(name);
+}
+
+// False, with Python's error set, for objects that give no buffer or one of a dtype that is not ours.
+bool Array::TakeBuffer(nb::handle object, const char* name, bool writable) {
+  // Asked for as readable, so that what cannot be written gets our sentence.
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_RECORDS_RO) != 0) return false;
+  const std::optional<DType> dtype = FromFormat(buffer_.format, buffer_.itemsize);
+  if (!dtype || SizeOf(*dtype) != buffer_.itemsize) return false;
+  if (writable && buffer_.readonly) Refuse(PyExc_ValueError, fmt::format("{}: must be writable, is read-only", name));
+  view_.dtype = *dtype;
+  view_.data = buffer_.buf;
+  view_.rank = Rank(buffer_.ndim, name);
+  for (int axis = 0; axis < view_.rank; ++axis) {
+    const auto i = static_cast<std::size_t>(axis);
+    view_.dims[i] = buffer_.shape[axis];
+    if (buffer_.strides[axis] % buffer_.itemsize != 0 && buffer_.shape[axis] > 1)
+      Refuse(PyExc_ValueError,
+             fmt::format("{}: strides must be whole elements of {} bytes, that of axis {} is {} bytes", name,
+                         buffer_.itemsize, axis, static_cast<std::int64_t>(buffer_.strides[axis])));
+    view_.strides[i] = buffer_.strides[axis] / buffer_.itemsize;
+  }
+  return true;
+}
+
+void Array::TakeTensor(nb::handle object, const char* name) {
+  if (!nb::cast<bool>(object.attr("is_cpu")))
+    Refuse(PyExc_TypeError,
+           fmt::format("{}: must be in the memory of the CPU, is on {}", name, Text(object.attr("device"))));
+  const nb::object dtype = object.attr("dtype");
+  const std::optional<DType> known = FromTorch(dtype);
+  if (!known) RefuseDType(name, Text(dtype));
+  const auto shape = nb::cast<nb::tuple>(object.attr("shape"));
+  const auto stride = nb::cast<nb::tuple>(object.attr("stride")());
+  view_.dtype = *known;
+  view_.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object.attr("data_ptr")()));
+  view_.rank = Rank(static_cast<std::int64_t>(shape.size()), name);
+  for (std::size_t axis = 0; axis < static_cast<std::size_t>(view_.rank); ++axis) {
+    view_.dims[axis] = nb::cast<std::int64_t>(shape[axis]);
+    view_.strides[axis] = nb::cast<std::int64_t>(stride[axis]);
+  }
+}
+
+void Array::TakeDlpack(nb::handle object, const char* name, bool writable) {
+  // nanobind takes a read-only array (JAX's are) for one that promises not to write.
+  nb::ndarray<nb::ro> array;
+  try {
+    array = nb::cast<nb::ndarray<nb::ro>>(object);
+  } catch (const nb::cast_error&) {
+    Refuse(PyExc_TypeError,
+           fmt::format("{}: __dlpack__ of {} gives no array that can be read here", name, TypeName(object)));
+  }
+  if (array.device_type() != nb::device::cpu::value)
+    Refuse(PyExc_TypeError, fmt::format("{}: must be in the memory of the CPU, is on a device of DLPack's type {}",
+                                        name, array.device_type()));
+  const std::optional<DType> dtype = FromDlpack(array.dtype());
+  if (!dtype) RefuseDType(name, Text(nb::getattr(object, "dtype", nb::str("another"))));
+  if (writable) {
+    nb::ndarray<> writable_array;
+    if (!nb::try_cast<nb::ndarray<>>(object, writable_array))
+      Refuse(PyExc_ValueError, fmt::format("{}: must be writable, is read-only", name));
+  }
+  view_.dtype = *dtype;
+  view_.data = const_cast<void*>(array.data());
+  view_.rank = Rank(static_cast<std::int64_t>(array.ndim()), name);
+  for (std::size_t axis = 0; axis < static_cast<std::size_t>(view_.rank); ++axis) {
+    view_.dims[axis] = static_cast<std::int64_t>(array.shape(axis));
+    view_.strides[axis] = array.stride(axis);
+  }
+  owner_ = nb::borrow(object);
+  array_ = std::move(array);
+}
+
+void Array::RequireWholeElements(const char* name) const {
+  // Complex numbers are aligned as their parts are.
+  const std::int64_t size = SizeOf(view_.dtype);
+  const bool complex = view_.dtype == DType::kC64 || view_.dtype == DType::kC128;
+  const auto align = static_cast<std::uintptr_t>(complex ? size / 2 : size);
+  if (reinterpret_cast<std::uintptr_t>(view_.data) % align != 0 && view_.numel() > 0)
+    Refuse(PyExc_ValueError, fmt::format("{}: must be aligned to its elements of {} bytes, is not", name, size));
+}
+
+}  // namespace onehot::python
