@@ -85,7 +85,7 @@ ONEHOT_API Result<Plan> Prepare(const LinearCrossEntropyStatistics& problem);
 //   moment        as max  needed for entropy
 //   target        as in LinearCrossEntropy; needed with class weights. Without it no position is ignored
 //   num_classes   V of the whole vocabulary; read with target, class weights or label_smoothing
-//   loss, total_weight              as in LinearCrossEntropy, dtype of max or wider
+//   loss, total_weight              as in LinearCrossEntropy, dtype of max or wider; a loss beside f32 also f16 or bf16
 //   lse, log_probability, entropy   as in LinearCrossEntropy, dtype of max
 //   logits        f32 f16 bf16 (f64 for f64 statistics), shape of max + [any]: needed for probability
 //   probability   as max, shape of logits; rows of ignored positions 0

@@ -67,10 +67,14 @@ Status Check(const LinearCrossEntropyLoss& op) {
                                                         real == DType::kF64 ? "f64" : "f32, f16 or bf16", Name(real),
                                                         Name(op.logits->dtype)));
   }
-  const Named results[] = {{"loss", op.loss}, {"total_weight", op.total_weight}};
-  for (const auto& [name, tensor] : results)
-    if (tensor)
-      if (Status bad = CheckResultDType(name, tensor->dtype, kLike, real); !bad.ok()) return bad;
+  // Statistics of 16-bit logits are f32, their loss may be of 16 bits.
+  if (op.loss)
+    if (Status bad = real == DType::kF32 ? CheckLossDType("loss", op.loss->dtype)
+                                         : CheckResultDType("loss", op.loss->dtype, kLike, real);
+        !bad.ok())
+      return bad;
+  if (op.total_weight)
+    if (Status bad = CheckResultDType("total_weight", op.total_weight->dtype, kLike, real); !bad.ok()) return bad;
   const Named per_position[] = {{"lse", op.lse}, {"log_probability", op.log_probability}, {"entropy", op.entropy}};
   for (const auto& [name, tensor] : per_position)
     if (tensor)

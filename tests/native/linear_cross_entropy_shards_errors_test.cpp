@@ -198,7 +198,8 @@ TEST(LinearCrossEntropyShardsErrors, DTypesOfLoss) {
       ExpectDType(With(good, [&](Op& op) { op.smoothing->dtype = dtype; }), is_real, "smoothing", dtype);
       ExpectDType(With(good, [&](Op& op) { op.moment->dtype = dtype; }), is_real, "moment", dtype);
       ExpectDType(With(good, [&](Op& op) { op.target->dtype = dtype; }), IsTarget(dtype), "target", dtype);
-      ExpectDType(With(good, [&](Op& op) { op.loss->dtype = dtype; }), is_real || f64, "loss", dtype);
+      ExpectDType(With(good, [&](Op& op) { op.loss->dtype = dtype; }),
+                  is_real || f64 || (real == DType::kF32 && IsHalf(dtype)), "loss", dtype);
       ExpectDType(With(good, [&](Op& op) { op.total_weight->dtype = dtype; }), is_real || f64, "total_weight", dtype);
       ExpectDType(With(good, [&](Op& op) { op.probability->dtype = dtype; }), is_real, "probability", dtype);
       ExpectDType(With(good, [&](Op& op) { op.options.weight->dtype = dtype; }), is_real || f32, "class weight", dtype);

@@ -252,6 +252,22 @@ TEST(LinearCrossEntropyLoss, DTypes) {
     op.options.token_weight = std::as_const(narrow.token_weight).view();
     op.options.denominator = std::as_const(narrow.denominator).view();
     ExpectRight(narrow, op);
+    // A loss of 16 bits is that of f64, rounded once.
+    for (const DType half : {DType::kF16, DType::kBF16}) {
+      Statistics given(DType::kF32, {12});
+      given.loss = Tensor(half, {12});
+      LinearCrossEntropyLoss rounded = given.op(reduction);
+      for (const Target& target : Targets<LinearCrossEntropyLoss>()) {
+        EXPECT_OK(RunLike(target, rounded));
+        Tensor exact(DType::kF64, given.loss.layout().rank == 0 ? Dims{} : Dims{12});
+        LinearCrossEntropyLoss wide = rounded;
+        wide.loss = exact.view();
+        EXPECT_OK(RunLike(target, wide));
+        Tensor once(half, {exact.numel()});
+        once.SetAll(exact.Values());
+        EXPECT_EQ(given.loss.Values(), once.Values());
+      }
+    }
   }
   // Logits of 16 bits, as a shard rounded them.
   for (const DType logits : {DType::kF16, DType::kBF16, DType::kF32}) {

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from onehot import _onehot
-from onehot.torch._library import operator
+from onehot.torch._library import operator, size_of
 
 # What the forward and the backward are told alike.
 _OPTIONS = (
@@ -132,9 +132,14 @@ def _compute(input: Tensor, weight: Tensor, target: Tensor, *args: Any) -> tuple
         target=target,
         num_classes=weight.shape[0],
         loss=loss,
-        **options.of_loss(),
+        **options._replace(weight=_wide(options.weight), token_weight=_wide(options.token_weight)).of_loss(),
     )
     return results
+
+
+def _wide(weights: Tensor | None) -> Tensor | None:
+    """Weights of 16 bits in float32, since the loss from statistics does not know of the dtype of the logits."""
+    return weights if weights is None or size_of(weights.dtype) > 2 else weights.float()
 
 
 def _fake(input: Tensor, weight: Tensor, target: Tensor, *args: Any) -> tuple[Tensor, ...]:

@@ -211,7 +211,7 @@ def as_denominator(value: Tensor | float) -> Tensor:
     if not isinstance(value, Tensor):
         return torch.tensor(float(value), dtype=torch.float64)
     refuse_gradients(denominator=value)
-    return value
+    return value if value.dtype in (torch.float32, torch.float64) else value.to(torch.float64)
 
 
 def _legacy_reduction(size_average: bool | None, reduce: bool | None) -> str:
