@@ -10,13 +10,10 @@
 #include <string_view>
 #include <utility>
 
+#include "run.h"
+
 namespace onehot::python {
 namespace {
-
-[[noreturn]] void Refuse(PyObject* type, const std::string& sentence) {
-  PyErr_SetString(type, sentence.c_str());
-  throw nb::python_error();
-}
 
 constexpr std::string_view kDTypes =
     "float32, float64, float16, bfloat16, int64, int32, int16, int8, uint8, bool, complex64 or complex128";
@@ -131,104 +128,122 @@ int Rank(std::int64_t rank, const char* name) {
   return static_cast<int>(rank);
 }
 
-// NumPy's bfloat16, of the package ml_dtypes, has no letter of the buffer protocol and no way through DLPack: its bytes
-// are looked at as int16.
-bool IsMlBfloat16(nb::handle object) {
-  nb::object dtype = nb::getattr(object, "dtype", nb::none());
-  nb::object name = nb::getattr(dtype, "name", nb::none());
-  return nb::isinstance<nb::str>(name) && Text(name) == "bfloat16" && nb::hasattr(object, "__array_interface__");
+// NumPy's arrays, also those of dtypes that the buffer protocol does not have.
+bool IsNumpy(nb::handle object) {
+  return nb::hasattr(object, "__array_interface__");
+}
+
+// That of the package ml_dtypes, which registers it with NumPy.
+bool IsBfloat16(nb::handle dtype) {
+  // The last one seen, kept alive, since its name takes longer than all else.
+  thread_local PyObject* seen = nullptr;
+  if (dtype.ptr() == seen) return true;
+  const nb::object name = nb::getattr(dtype, "name", nb::none());
+  if (!nb::isinstance<nb::str>(name) || Text(name) != "bfloat16" || !nb::cast<bool>(dtype.attr("isnative")))
+    return false;
+  Py_XSETREF(seen, Py_NewRef(dtype.ptr()));
+  return true;
 }
 
 }  // namespace
 
-Array::Array(nb::handle object, const char* name, bool writable) {
-  // A tensor of PyTorch has no buffers; it would be asked for one in vain, and speaks DLPack only without requires_grad.
-  if (PyObject_CheckBuffer(object.ptr())) {
-    if (!TakeBuffer(object, name, writable)) {
-      PyErr_Clear();
-      if (!IsMlBfloat16(object)) {
-        const nb::object dtype = nb::getattr(object, "dtype", nb::none());
-        RefuseDType(name, dtype.is_none() ? TypeName(object) : Text(dtype));
-      }
-      owner_ = object.attr("view")("int16");
-      if (!TakeBuffer(owner_, name, writable)) throw nb::python_error();
-      view_.dtype = DType::kBF16;
-    }
-  } else if (nb::hasattr(object, "data_ptr") && nb::hasattr(object, "stride")) {
-    TakeTensor(object, name);
-  } else if (nb::hasattr(object, "__dlpack__")) {
-    TakeDlpack(object, name, writable);
-  } else {
-    Refuse(PyExc_TypeError,
-           fmt::format("{}: must be an array (of NumPy, PyTorch, JAX, or one with the buffer protocol or "
-                       "__dlpack__), is {}",
-                       name, TypeName(object)));
+Array::Array(nb::handle object, const char* name, bool writable) : name_(name), writable_(writable) {
+  if (!writable && (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr()))) {
+    number_ = PyFloat_AsDouble(object.ptr());
+    if (number_ == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+    view_ = TensorView(&number_, DType::kF64, {});
+    return;
   }
-  RequireWholeElements(name);
+  // A tensor of PyTorch has no buffers; it would be asked for one in vain, and speaks DLPack only without requires_grad.
+  const bool buffers = PyObject_CheckBuffer(object.ptr()) != 0;
+  if (!buffers || !TakeBuffer(object)) {
+    if (nb::hasattr(object, "data_ptr") && nb::hasattr(object, "stride")) {
+      TakeTensor(object);
+    } else if (nb::hasattr(object, "__dlpack__") && !IsNumpy(object)) {
+      TakeDlpack(object);
+    } else if (buffers) {
+      const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+      RefuseDType(name, !dtype.is_none() ? Text(dtype) : buffer_.format != nullptr ? buffer_.format : TypeName(object));
+    } else {
+      Refuse(PyExc_TypeError,
+             fmt::format("{}: must be an array (of NumPy, PyTorch, JAX, or one with the buffer protocol or "
+                         "__dlpack__), is {}",
+                         name, TypeName(object)));
+    }
+  }
+  RequireWholeElements();
 }
 
-// False, with Python's error set, for objects that give no buffer or one of a dtype that is not ours.
-bool Array::TakeBuffer(nb::handle object, const char* name, bool writable) {
+// False for objects that give no buffer, or one of a dtype that is not ours.
+bool Array::TakeBuffer(nb::handle object) {
+  std::optional<DType> dtype;
   // Asked for as readable, so that what cannot be written gets our sentence.
-  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_RECORDS_RO) != 0) return false;
-  const std::optional<DType> dtype = FromFormat(buffer_.format, buffer_.itemsize);
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_RECORDS_RO) == 0) {
+    dtype = FromFormat(buffer_.format, buffer_.itemsize);
+  } else {
+    PyErr_Clear();
+    // There is no letter for bfloat16, but a buffer without one.
+    if (!IsNumpy(object) || !IsBfloat16(object.attr("dtype"))) return false;
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_STRIDED_RO) != 0) throw nb::python_error();
+    dtype = DType::kBF16;
+  }
   if (!dtype || SizeOf(*dtype) != buffer_.itemsize) return false;
-  if (writable && buffer_.readonly) Refuse(PyExc_ValueError, fmt::format("{}: must be writable, is read-only", name));
+  if (writable_ && buffer_.readonly) Refuse(PyExc_ValueError, fmt::format("{}: must be writable, is read-only", name_));
   view_.dtype = *dtype;
   view_.data = buffer_.buf;
-  view_.rank = Rank(buffer_.ndim, name);
+  view_.rank = Rank(buffer_.ndim, name_);
   for (int axis = 0; axis < view_.rank; ++axis) {
     const auto i = static_cast<std::size_t>(axis);
     view_.dims[i] = buffer_.shape[axis];
     if (buffer_.strides[axis] % buffer_.itemsize != 0 && buffer_.shape[axis] > 1)
       Refuse(PyExc_ValueError,
-             fmt::format("{}: strides must be whole elements of {} bytes, that of axis {} is {} bytes", name,
+             fmt::format("{}: strides must be whole elements of {} bytes, that of axis {} is {} bytes", name_,
                          buffer_.itemsize, axis, static_cast<std::int64_t>(buffer_.strides[axis])));
     view_.strides[i] = buffer_.strides[axis] / buffer_.itemsize;
   }
   return true;
 }
 
-void Array::TakeTensor(nb::handle object, const char* name) {
+void Array::TakeTensor(nb::handle object) {
   if (!nb::cast<bool>(object.attr("is_cpu")))
     Refuse(PyExc_TypeError,
-           fmt::format("{}: must be in the memory of the CPU, is on {}", name, Text(object.attr("device"))));
+           fmt::format("{}: must be in the memory of the CPU, is on {}", name_, Text(object.attr("device"))));
   const nb::object dtype = object.attr("dtype");
   const std::optional<DType> known = FromTorch(dtype);
-  if (!known) RefuseDType(name, Text(dtype));
+  if (!known) RefuseDType(name_, Text(dtype));
   const auto shape = nb::cast<nb::tuple>(object.attr("shape"));
   const auto stride = nb::cast<nb::tuple>(object.attr("stride")());
   view_.dtype = *known;
   view_.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object.attr("data_ptr")()));
-  view_.rank = Rank(static_cast<std::int64_t>(shape.size()), name);
+  view_.rank = Rank(static_cast<std::int64_t>(shape.size()), name_);
   for (std::size_t axis = 0; axis < static_cast<std::size_t>(view_.rank); ++axis) {
     view_.dims[axis] = nb::cast<std::int64_t>(shape[axis]);
     view_.strides[axis] = nb::cast<std::int64_t>(stride[axis]);
   }
 }
 
-void Array::TakeDlpack(nb::handle object, const char* name, bool writable) {
+void Array::TakeDlpack(nb::handle object) {
   // nanobind takes a read-only array (JAX's are) for one that promises not to write.
   nb::ndarray<nb::ro> array;
   try {
     array = nb::cast<nb::ndarray<nb::ro>>(object);
   } catch (const nb::cast_error&) {
     Refuse(PyExc_TypeError,
-           fmt::format("{}: __dlpack__ of {} gives no array that can be read here", name, TypeName(object)));
+           fmt::format("{}: __dlpack__ of {} gives no array that can be read here", name_, TypeName(object)));
   }
   if (array.device_type() != nb::device::cpu::value)
     Refuse(PyExc_TypeError, fmt::format("{}: must be in the memory of the CPU, is on a device of DLPack's type {}",
-                                        name, array.device_type()));
+                                        name_, array.device_type()));
   const std::optional<DType> dtype = FromDlpack(array.dtype());
-  if (!dtype) RefuseDType(name, Text(nb::getattr(object, "dtype", nb::str("another"))));
-  if (writable) {
+  if (!dtype) RefuseDType(name_, Text(nb::getattr(object, "dtype", nb::str("another"))));
+  if (writable_) {
     nb::ndarray<> writable_array;
     if (!nb::try_cast<nb::ndarray<>>(object, writable_array))
-      Refuse(PyExc_ValueError, fmt::format("{}: must be writable, is read-only", name));
+      Refuse(PyExc_ValueError, fmt::format("{}: must be writable, is read-only", name_));
   }
   view_.dtype = *dtype;
   view_.data = const_cast<void*>(array.data());
-  view_.rank = Rank(static_cast<std::int64_t>(array.ndim()), name);
+  view_.rank = Rank(static_cast<std::int64_t>(array.ndim()), name_);
   for (std::size_t axis = 0; axis < static_cast<std::size_t>(view_.rank); ++axis) {
     view_.dims[axis] = static_cast<std::int64_t>(array.shape(axis));
     view_.strides[axis] = array.stride(axis);
@@ -237,13 +252,13 @@ void Array::TakeDlpack(nb::handle object, const char* name, bool writable) {
   array_ = std::move(array);
 }
 
-void Array::RequireWholeElements(const char* name) const {
+void Array::RequireWholeElements() const {
   // Complex numbers are aligned as their parts are.
   const std::int64_t size = SizeOf(view_.dtype);
   const bool complex = view_.dtype == DType::kC64 || view_.dtype == DType::kC128;
   const auto align = static_cast<std::uintptr_t>(complex ? size / 2 : size);
   if (reinterpret_cast<std::uintptr_t>(view_.data) % align != 0 && view_.numel() > 0)
-    Refuse(PyExc_ValueError, fmt::format("{}: must be aligned to its elements of {} bytes, is not", name, size));
+    Refuse(PyExc_ValueError, fmt::format("{}: must be aligned to its elements of {} bytes, is not", name_, size));
 }
 
 }  // namespace onehot::python

@@ -1,7 +1,7 @@
 // Linear cross entropy, whole and of a vocabulary that is split.
 #include "onehot/linear_cross_entropy.h"
 
-#include "array.h"
+#include "arguments.h"
 #include "losses.h"
 #include "onehot/linear_cross_entropy_shards.h"
 #include "run.h"
@@ -9,122 +9,139 @@
 namespace onehot::python {
 namespace {
 
-LinearCrossEntropyOptions LinearOptions(Keywords& keywords) {
+constexpr Arguments::Renamed kNames[] = {{"upstream.loss", "grad_loss"},
+                                         {"upstream.log_probability", "grad_log_probability"},
+                                         {"upstream.entropy", "grad_entropy"},
+                                         {"grad.input", "grad_input"},
+                                         {"grad.weight", "grad_weight"},
+                                         {"grad.bias", "grad_bias"},
+                                         {"class weight", "weight"},
+                                         {"weight", "linear_weight"},
+                                         {"bias", "linear_bias"}};
+
+LinearCrossEntropyOptions LinearOptions(Arguments& arguments) {
   LinearCrossEntropyOptions options;
-  options.loss = LossOptions(keywords);
-  options.bias = keywords.In<"linear_bias">();
-  options.logit_scale = keywords.Number<"logit_scale">(1);
-  options.max_workspace = keywords.MaybeInteger<"max_workspace">();
-  options.skip_below = keywords.Number<"skip_below">(0);
-  options.reproducible = keywords.Flag<"reproducible">(false);
+  options.loss = LossOptions(arguments);
+  options.bias = arguments.MaybeIn<"linear_bias">();
+  options.logit_scale = arguments.Number<"logit_scale">(1);
+  options.max_workspace = arguments.MaybeInteger<"max_workspace">();
+  options.skip_below = arguments.Number<"skip_below">(0);
+  options.reproducible = arguments.Flag<"reproducible">(false);
   return options;
 }
 
-LinearCrossEntropyUpstream Upstream(Keywords& keywords) {
+LinearCrossEntropyUpstream Upstream(Arguments& arguments) {
   LinearCrossEntropyUpstream upstream;
-  upstream.loss = keywords.In<"grad_loss">();
-  upstream.log_probability = keywords.In<"grad_log_probability">();
-  upstream.entropy = keywords.In<"grad_entropy">();
+  upstream.loss = arguments.MaybeNumberIn<"grad_loss">();
+  upstream.log_probability = arguments.MaybeIn<"grad_log_probability">();
+  upstream.entropy = arguments.MaybeIn<"grad_entropy">();
   return upstream;
 }
 
-LinearCrossEntropyGradients Gradients(Keywords& keywords) {
+LinearCrossEntropyGradients Gradients(Arguments& arguments) {
   LinearCrossEntropyGradients gradients;
-  gradients.input = keywords.Out<"grad_input">();
-  gradients.weight = keywords.Out<"grad_weight">();
-  gradients.bias = keywords.Out<"grad_bias">();
-  gradients.accumulate = keywords.Flag<"accumulate">(false);
+  gradients.input = arguments.MaybeOut<"grad_input">();
+  gradients.weight = arguments.MaybeOut<"grad_weight">();
+  gradients.bias = arguments.MaybeOut<"grad_bias">();
+  gradients.accumulate = arguments.Flag<"accumulate">(false);
   return gradients;
 }
 
-std::optional<VocabularyShard> Shard(Keywords& keywords) {
-  const std::optional<std::int64_t> first = keywords.MaybeInteger<"shard_first">();
-  const std::int64_t num_classes = keywords.Integer<"shard_num_classes">(0);
+std::optional<VocabularyShard> Shard(Arguments& arguments) {
+  const std::optional<std::int64_t> first = arguments.MaybeInteger<"shard_first">();
+  const std::int64_t num_classes = arguments.Integer<"shard_num_classes">(0);
   if (!first) return std::nullopt;
   return VocabularyShard{*first, num_classes};
 }
 
-void Forward(nb::handle input, nb::handle weight, nb::handle target, const nb::kwargs& options) {
-  Keywords keywords(options, "linear_cross_entropy");
-  const In input_array(input, "input"), weight_array(weight, "linear_weight"), target_array(target, "target");
-  LinearCrossEntropy problem{input_array, weight_array, target_array};
-  problem.loss = keywords.Out<"loss">();
-  problem.lse = keywords.Out<"lse">();
-  problem.target_logit = keywords.Out<"target_logit">();
-  problem.log_probability = keywords.Out<"log_probability">();
-  problem.entropy = keywords.Out<"entropy">();
-  problem.argmax = keywords.Out<"argmax">();
-  problem.total_weight = keywords.Out<"total_weight">();
-  problem.upstream = Upstream(keywords);
-  problem.grad = Gradients(keywords);
-  problem.options = LinearOptions(keywords);
-  keywords.End();
-  Run(Prepare(problem));
+void Forward(Arguments& arguments) {
+  arguments.Rename(kNames);
+  LinearCrossEntropy problem;
+  problem.input = arguments.In<"input">();
+  problem.weight = arguments.In<"linear_weight">();
+  problem.target = arguments.In<"target">();
+  problem.loss = arguments.MaybeOut<"loss">();
+  problem.lse = arguments.MaybeOut<"lse">();
+  problem.target_logit = arguments.MaybeOut<"target_logit">();
+  problem.log_probability = arguments.MaybeOut<"log_probability">();
+  problem.entropy = arguments.MaybeOut<"entropy">();
+  problem.argmax = arguments.MaybeOut<"argmax">();
+  problem.total_weight = arguments.MaybeOut<"total_weight">();
+  problem.upstream = Upstream(arguments);
+  problem.grad = Gradients(arguments);
+  problem.options = LinearOptions(arguments);
+  Run(arguments.PlanFor(problem));
 }
 
-void Backward(nb::handle input, nb::handle weight, nb::handle target, const nb::kwargs& options) {
-  Keywords keywords(options, "linear_cross_entropy_backward");
-  const In input_array(input, "input"), weight_array(weight, "linear_weight"), target_array(target, "target");
-  LinearCrossEntropyBackward problem{input_array, weight_array, target_array};
-  problem.lse = keywords.In<"lse">();
-  problem.max = keywords.In<"max">();
-  problem.sum_exp = keywords.In<"sum_exp">();
-  problem.entropy = keywords.In<"entropy">();
-  problem.probability = keywords.In<"probability">();
-  problem.shard = Shard(keywords);
-  problem.upstream = Upstream(keywords);
-  problem.grad = Gradients(keywords);
-  problem.options = LinearOptions(keywords);
-  keywords.End();
-  Run(Prepare(problem));
+void Backward(Arguments& arguments) {
+  arguments.Rename(kNames);
+  LinearCrossEntropyBackward problem;
+  problem.input = arguments.In<"input">();
+  problem.weight = arguments.In<"linear_weight">();
+  problem.target = arguments.In<"target">();
+  problem.lse = arguments.MaybeIn<"lse">();
+  problem.max = arguments.MaybeIn<"max">();
+  problem.sum_exp = arguments.MaybeIn<"sum_exp">();
+  problem.entropy = arguments.MaybeIn<"entropy">();
+  problem.probability = arguments.MaybeIn<"probability">();
+  problem.shard = Shard(arguments);
+  problem.upstream = Upstream(arguments);
+  problem.grad = Gradients(arguments);
+  problem.options = LinearOptions(arguments);
+  Run(arguments.PlanFor(problem));
 }
 
-void Statistics(nb::handle input, nb::handle weight, nb::handle target, const nb::kwargs& options) {
-  Keywords keywords(options, "linear_cross_entropy_statistics");
-  const In input_array(input, "input"), weight_array(weight, "linear_weight"), target_array(target, "target");
-  LinearCrossEntropyStatistics problem{input_array, weight_array, target_array};
-  problem.shard = Shard(keywords);
-  problem.max = keywords.Out<"max">();
-  problem.sum_exp = keywords.Out<"sum_exp">();
-  problem.target_logit = keywords.Out<"target_logit">();
-  problem.smoothing = keywords.Out<"smoothing">();
-  problem.moment = keywords.Out<"moment">();
-  problem.argmax = keywords.Out<"argmax">();
-  problem.logits = keywords.Out<"logits">();
-  problem.options = LinearOptions(keywords);
-  keywords.End();
-  Run(Prepare(problem));
+void Statistics(Arguments& arguments) {
+  arguments.Rename(kNames);
+  LinearCrossEntropyStatistics problem;
+  problem.input = arguments.In<"input">();
+  problem.weight = arguments.In<"linear_weight">();
+  problem.target = arguments.In<"target">();
+  problem.shard = Shard(arguments);
+  problem.max = arguments.MaybeOut<"max">();
+  problem.sum_exp = arguments.MaybeOut<"sum_exp">();
+  problem.target_logit = arguments.MaybeOut<"target_logit">();
+  problem.smoothing = arguments.MaybeOut<"smoothing">();
+  problem.moment = arguments.MaybeOut<"moment">();
+  problem.argmax = arguments.MaybeOut<"argmax">();
+  problem.logits = arguments.MaybeOut<"logits">();
+  problem.options = LinearOptions(arguments);
+  Run(arguments.PlanFor(problem));
 }
 
-void Loss(nb::handle max, nb::handle sum_exp, const nb::kwargs& options) {
-  Keywords keywords(options, "linear_cross_entropy_loss");
-  const In max_array(max, "max"), sum_exp_array(sum_exp, "sum_exp");
-  LinearCrossEntropyLoss problem{max_array, sum_exp_array};
-  problem.target_logit = keywords.In<"target_logit">();
-  problem.smoothing = keywords.In<"smoothing">();
-  problem.moment = keywords.In<"moment">();
-  problem.target = keywords.In<"target">();
-  problem.num_classes = keywords.Integer<"num_classes">(0);
-  problem.logits = keywords.In<"logits">();
-  problem.loss = keywords.Out<"loss">();
-  problem.lse = keywords.Out<"lse">();
-  problem.log_probability = keywords.Out<"log_probability">();
-  problem.entropy = keywords.Out<"entropy">();
-  problem.total_weight = keywords.Out<"total_weight">();
-  problem.probability = keywords.Out<"probability">();
-  problem.options = LossOptions(keywords);
-  keywords.End();
-  Run(Prepare(problem));
+void Loss(Arguments& arguments) {
+  LinearCrossEntropyLoss problem;
+  problem.max = arguments.In<"max">();
+  problem.sum_exp = arguments.In<"sum_exp">();
+  problem.target_logit = arguments.MaybeIn<"target_logit">();
+  problem.smoothing = arguments.MaybeIn<"smoothing">();
+  problem.moment = arguments.MaybeIn<"moment">();
+  problem.target = arguments.MaybeIn<"target">();
+  problem.num_classes = arguments.Integer<"num_classes">(0);
+  problem.logits = arguments.MaybeIn<"logits">();
+  problem.loss = arguments.MaybeOut<"loss">();
+  problem.lse = arguments.MaybeOut<"lse">();
+  problem.log_probability = arguments.MaybeOut<"log_probability">();
+  problem.entropy = arguments.MaybeOut<"entropy">();
+  problem.total_weight = arguments.MaybeOut<"total_weight">();
+  problem.probability = arguments.MaybeOut<"probability">();
+  problem.options = LossOptions(arguments);
+  Run(arguments.PlanFor(problem));
 }
 
 }  // namespace
 
 void BindLinearCrossEntropy(nb::module_& module) {
-  const nb::arg input("input"), weight("linear_weight"), target("target"), options("options");
-  module.def("linear_cross_entropy", &Forward, input, weight, target, options);
-  module.def("linear_cross_entropy_backward", &Backward, input, weight, target, options);
-  module.def("linear_cross_entropy_statistics", &Statistics, input, weight, target, options);
-  module.def("linear_cross_entropy_loss", &Loss, nb::arg("max"), nb::arg("sum_exp"), options);
+  static PyMethodDef methods[] = {
+      Method<"linear_cross_entropy", &Forward>(
+          "linear_cross_entropy($module, input, linear_weight, target, **options)\n--\n\n"),
+      Method<"linear_cross_entropy_backward", &Backward>(
+          "linear_cross_entropy_backward($module, input, linear_weight, target, **options)\n--\n\n"),
+      Method<"linear_cross_entropy_statistics", &Statistics>(
+          "linear_cross_entropy_statistics($module, input, linear_weight, target, **options)\n--\n\n"),
+      Method<"linear_cross_entropy_loss", &Loss>("linear_cross_entropy_loss($module, max, sum_exp, **options)\n--\n\n"),
+      {}};
+  Add(module, methods);
 }
 
 }  // namespace onehot::python

@@ -1,13 +1,13 @@
 #ifndef ONEHOT_PYTHON_LOSSES_H_
 #define ONEHOT_PYTHON_LOSSES_H_
 
-#include "keywords.h"
+#include "arguments.h"
 #include "onehot/cross_entropy.h"
 
 namespace onehot::python {
 
 // The options that cross entropy has in all its forms.
-CrossEntropyOptions LossOptions(Keywords& keywords);
+CrossEntropyOptions LossOptions(Arguments& arguments);
 
 }  // namespace onehot::python
 

@@ -19,13 +19,15 @@ namespace nb = nanobind;
 void SetThreads(int threads);
 int Threads();
 
+// Raises an exception of Python.
+[[noreturn]] void Refuse(PyObject* type, const std::string& sentence);
+
 // Raises what a status means, with its sentence: IndexError for an index or target out of range, TypeError for a dtype,
 // MemoryError, KeyboardInterrupt (or what else a signal handler raised), ValueError for the rest.
 [[noreturn]] void Raise(const Status& status);
 
-// Runs the plan without the GIL, or raises why there is none. Work that lasts is stopped by signals whose Python handler
-// raises.
-void Run(const Result<Plan>& plan);
+// Runs the plan without the GIL. Work that lasts is stopped by signals whose Python handler raises.
+void Run(const Plan& plan);
 
 // "none", "mean", "sum".
 Reduction ReductionOf(std::string_view name);

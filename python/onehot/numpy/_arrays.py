@@ -1,88 +1,62 @@
-"""What the functions of onehot.numpy have in common: arguments in, outputs made, results out."""
+"""What the functions of onehot.numpy have in common: arguments in, outputs made, results out.
+
+A call is to take no more than two microseconds beside the work, so what most calls do not need is looked at last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
+from numpy import asarray, dtype, float32, float64, int64, ndarray
 
-# Statistics of a position, whatever the dtype of the logits; float64 for float64.
-_STATISTICS = {np.dtype(np.float64): np.dtype(np.float64)}
+FLOAT32, FLOAT64, INT64 = dtype(float32), dtype(float64), dtype(int64)
 
-
-def statistics_dtype(dtype: np.dtype) -> np.dtype:
-    return _STATISTICS.get(dtype, np.dtype(np.float32))
+# Of statistics of a position, by the dtype of the logits: float32 for all others.
+_STATISTICS = {FLOAT64: FLOAT64}
 
 
-def number(value: Any) -> Any:
-    """A number of Python as an array; what is an array stays as it is."""
-    return np.asarray(value, np.float64) if isinstance(value, (int, float)) else value
+def statistics_dtype(logits: ndarray) -> dtype:
+    return _STATISTICS.get(logits.dtype, FLOAT32)
 
 
-def maybe(value: Any) -> np.ndarray | None:
-    return None if value is None else np.asarray(value)
+def maybe(value: Any, logits: ndarray) -> Any:
+    """An array or a number as it is, a list in a dtype that goes with the logits, None as None."""
+    if value is None or type(value) is ndarray or type(value) is float:
+        return value
+    return asarray(value, statistics_dtype(logits) if isinstance(value, (list, tuple)) else None)
 
 
-def check_apart(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> None:
-    """ValueError for memory that is written and read, or written twice. For outputs that the caller gave."""
-    seen: list[tuple[str, Any]] = [(name, array) for name, array in inputs.items() if isinstance(array, np.ndarray)]
-    for name, array in outputs.items():
-        for other, memory in seen:
-            # The exact question can take exponential time; where its first steps do not answer, bounds have to do.
-            if np.may_share_memory(array, memory) and _share(array, memory):
-                raise ValueError(f"{name}: must not overlap {other}, does")
-        seen.append((name, array))
+def collect(outputs: str | Sequence[str], out: Any, new: Callable[[str], ndarray]) -> dict[str, ndarray]:
+    """The arrays that a call writes, by name: those of ``out``, and new ones for the other outputs that are asked for.
 
-
-def _share(a: np.ndarray, b: np.ndarray) -> bool:
-    try:
-        return np.shares_memory(a, b, max_work=100_000)
-    except np.exceptions.TooHardError if hasattr(np, "exceptions") else np.TooHardError:
-        return True
-
-
-class Outputs:
-    """The outputs of one call, by name: those that are asked for, in arrays of the caller or new ones.
-
-    ``outputs`` is what the caller asked for, a name or several; ``out`` an array, or a dict of arrays by name; ``makers``
-    says, for every name there is, the shape and dtype of a new one.
+    Names that an operator does not have are left for the module to refuse.
     """
+    if out is None:
+        return {outputs: new(outputs)} if type(outputs) is str else {name: new(name) for name in outputs}
+    asked = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    if not isinstance(out, Mapping):
+        if len(asked) != 1:
+            raise TypeError(f"out: must be a dict of arrays by name where outputs are several, is {type(out).__name__}")
+        return {asked[0]: out}
+    for name in out:
+        if name not in asked:
+            raise ValueError(f"out: must have outputs that are asked for, {', '.join(asked)}, has {name!r}")
+    arrays = {}
+    for name in asked:
+        array = out.get(name)
+        arrays[name] = new(name) if array is None else array
+    return arrays
 
-    def __init__(
-        self,
-        outputs: str | Sequence[str],
-        out: np.ndarray | Mapping[str, np.ndarray] | None,
-        makers: Mapping[str, tuple[tuple[int, ...], np.dtype]],
-        inputs: Mapping[str, Any],
-    ) -> None:
-        self._single = isinstance(outputs, str)
-        names = (outputs,) if self._single else tuple(outputs)
-        given: Mapping[str, np.ndarray] = {}
-        if out is not None:
-            if isinstance(out, Mapping):
-                given = out
-            elif len(names) == 1:
-                given = {names[0]: out}
-            else:
-                raise TypeError("out: must be a dict of arrays where outputs names several, is one array")
-            for name in given:
-                if name not in names:
-                    raise ValueError(f"out: {name!r} is not among the outputs asked for, {', '.join(names)}")
-        self.arrays: dict[str, np.ndarray] = {}
-        for name in names:
-            if name not in makers:
-                raise ValueError(f"outputs: {name!r} is none of {', '.join(makers)}")
-            array = given.get(name)
-            self.arrays[name] = np.empty(*makers[name]) if array is None else array
-        self._given = given
-        if given:
-            check_apart(given, inputs)
 
-    def result(self) -> Any:
-        # A scalar for what has no axes, as NumPy's functions give, but not in place of the caller's own array.
-        arrays = {name: array if name in self._given else array[()] for name, array in self.arrays.items()}
-        if self._single:
-            (array,) = arrays.values()
-            return array
-        return arrays
+def result(outputs: str | Sequence[str], out: Any, arrays: dict[str, ndarray]) -> Any:
+    """What a call returns: the array of a single name, else the dict of them. A new one without axes becomes a scalar."""
+    if out is None:
+        for name, array in arrays.items():
+            if array.ndim == 0:
+                arrays[name] = array[()]
+    elif isinstance(out, Mapping):
+        for name, array in arrays.items():
+            if out.get(name) is None and array.ndim == 0:
+                arrays[name] = array[()]
+    return arrays[outputs] if isinstance(outputs, str) else arrays

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy import asarray, empty
 from numpy.typing import ArrayLike, DTypeLike
 
 from onehot import _onehot
-from onehot.numpy._arrays import check_apart
 
 
 def embedding(weight: ArrayLike, indices: ArrayLike, *, out: np.ndarray | None = None) -> np.ndarray:
@@ -21,11 +21,9 @@ def embedding(weight: ArrayLike, indices: ArrayLike, *, out: np.ndarray | None =
     Raises:
         IndexError: an index is outside [0, V); the first such position is named.
     """
-    weight, indices = np.asarray(weight), np.asarray(indices)
+    weight, indices = asarray(weight), asarray(indices)
     if out is None:
-        out = np.empty(indices.shape + weight.shape[1:], weight.dtype)
-    else:
-        check_apart({"out": out}, {"weight": weight, "indices": indices})
+        out = empty(indices.shape + weight.shape[1:], weight.dtype)
     _onehot.embedding(weight, indices, out)
     return out
 
@@ -39,7 +37,7 @@ def embedding_backward(
     scale_grad_by_freq: bool = False,
     accumulate: bool = False,
     counts: np.ndarray | None = None,
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
     """The gradient of a table: ``out[v, :] = s_v * sum of grad[i, :] where indices[i] == v``, ``onehot(indices).T @ grad``.
@@ -55,8 +53,8 @@ def embedding_backward(
         scale_grad_by_freq: divides a row by how often it is named.
         accumulate: adds to ``out``, which has to be given; rows never named keep their bits.
         counts: (V,) int64, written: how often each row is named.
-        dtype: of the result: that of grad, the default, or float32 for 16-bit gradients.
-        out: (V, D).
+        dtype: of a new array: that of grad, the default, or float32 for 16-bit gradients.
+        out: (V, D), of either dtype.
 
     Returns:
         (V, D); ``out`` if that was given.
@@ -64,21 +62,17 @@ def embedding_backward(
     Raises:
         IndexError: an index is outside [0, V); the first such position is named, and nothing is written.
     """
-    grad, indices = np.asarray(grad), np.asarray(indices)
+    grad, indices = asarray(grad), asarray(indices)
     if out is None:
         if num_weights is None:
             raise ValueError("num_weights: must be given where out is not")
         if accumulate:
             raise ValueError("accumulate: needs out, the array to add to")
-        out = np.empty((num_weights,) + grad.shape[-1:], grad.dtype if dtype is None else dtype)
-    else:
-        if num_weights is not None and out.shape[:1] != (num_weights,):
-            raise ValueError(f"num_weights: must be the rows of out, {out.shape[:1]}, is {num_weights}")
-        if dtype is not None and out.dtype != np.dtype(dtype):
-            raise TypeError(f"dtype: must be that of out, {out.dtype}, is {np.dtype(dtype)}")
-        check_apart({"out": out}, {"grad": grad, "indices": indices})
-    if counts is not None:
-        check_apart({"counts": counts}, {"grad": grad, "indices": indices, "out": out})
+        if num_weights < 0:
+            raise ValueError(f"num_weights: must not be negative, is {num_weights}")
+        out = empty((num_weights, grad.shape[-1] if grad.ndim else 1), grad.dtype if dtype is None else dtype)
+    elif num_weights is not None and np.shape(out)[:1] != (num_weights,):
+        raise ValueError(f"num_weights: must be the rows of out, whose shape is {np.shape(out)}, is {num_weights}")
     _onehot.embedding_backward(
         grad,
         indices,

@@ -4,39 +4,91 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import asarray, empty
 from numpy.typing import ArrayLike, DTypeLike
 
 from onehot import _onehot
-from onehot.numpy._arrays import Outputs, maybe, number, statistics_dtype
+from onehot.numpy._arrays import INT64, collect, maybe, result, statistics_dtype
 
 _GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+# Names of options, in the order in which the module asks for them.
+_LINEAR = (
+    "grad_loss",
+    "grad_log_probability",
+    "grad_entropy",
+    "accumulate",
+    "weight",
+    "token_weight",
+    "denominator",
+    "reduction",
+    "ignore_index",
+    "label_smoothing",
+    "z_loss",
+    "softcap",
+    "zero_if_empty",
+    "linear_bias",
+    "logit_scale",
+    "max_workspace",
+    "skip_below",
+    "reproducible",
+)
+_LINEAR_BACKWARD = ("lse", "max", "sum_exp", "entropy", "probability", "shard_first", "shard_num_classes") + _LINEAR
+_STATISTICS = (
+    "shard_first",
+    "shard_num_classes",
+    "weight",
+    "ignore_index",
+    "softcap",
+    "linear_bias",
+    "logit_scale",
+    "max_workspace",
+    "reproducible",
+)
+_LOSS = (
+    "target_logit",
+    "smoothing",
+    "moment",
+    "target",
+    "num_classes",
+    "logits",
+    "weight",
+    "token_weight",
+    "denominator",
+    "reduction",
+    "ignore_index",
+    "label_smoothing",
+    "z_loss",
+    "zero_if_empty",
+)
+_NO_SHARD = (None, None)
+_ONE = np.ones((), np.float32)
 
 
-def _gradients(input: np.ndarray, weight: np.ndarray, dtype: DTypeLike) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    kind = input.dtype if dtype is None else np.dtype(dtype)
-    return {"grad_input": (input.shape, kind), "grad_weight": (weight.shape, kind), "grad_bias": (weight.shape[:1], kind)}
+def _gradient(name: str, input: np.ndarray, weight: np.ndarray, dtype: DTypeLike | None) -> np.ndarray:
+    """A new one."""
+    shape = input.shape if name == "grad_input" else weight.shape if name == "grad_weight" else weight.shape[:1]
+    return empty(shape, input.dtype if dtype is None else dtype)
 
 
-def _upstream(grad_loss: Any, target: np.ndarray, reduction: str) -> Any:
-    """One for each loss, unless a gradient was given."""
-    if grad_loss is None:
-        one = np.ones((), np.float32)
-        return np.broadcast_to(one, target.shape) if reduction == "none" else one
-    return np.asarray(number(grad_loss))
+def _ones(target: np.ndarray, reduction: str) -> np.ndarray:
+    """An upstream gradient of 1 for each loss, without memory."""
+    return np.ndarray(target.shape, _ONE.dtype, _ONE, 0, (0,) * target.ndim) if reduction == "none" else _ONE
 
 
-def _require_out(accumulate: bool, outputs: str | Sequence[str], out: Any) -> None:
-    if not accumulate:
-        return
+def _shard(shard: tuple[int, int]) -> tuple[int, int]:
+    try:
+        first, num_classes = shard
+    except (TypeError, ValueError):
+        raise TypeError(f"shard: must be (first, num_classes), is {shard!r}") from None
+    return first, num_classes
+
+
+def _require_out(outputs: str | Sequence[str], out: Any) -> None:
+    """For accumulate: gradients that are asked for have to be there."""
     names = [name for name in ((outputs,) if isinstance(outputs, str) else outputs) if name in _GRADIENTS]
-    given = out if isinstance(out, Mapping) else {names[0]: out} if out is not None and len(names) == 1 else {}
     for name in names:
-        if given.get(name) is None:
+        if out is None or (isinstance(out, Mapping) and out.get(name) is None):
             raise ValueError(f"accumulate: needs {name} in out, the array to add to")
-
-
-def _shard(shard: tuple[int, int] | None) -> dict[str, int]:
-    return {} if shard is None else {"shard_first": shard[0], "shard_num_classes": shard[1]}
 
 
 def linear_cross_entropy(
@@ -63,8 +115,8 @@ def linear_cross_entropy(
     grad_entropy: ArrayLike | None = None,
     accumulate: bool = False,
     outputs: str | Sequence[str] = "loss",
-    dtype: DTypeLike = None,
-    grad_dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
+    grad_dtype: DTypeLike | None = None,
     out: np.ndarray | Mapping[str, np.ndarray] | None = None,
 ) -> Any:
     """Cross entropy of ``logit_scale * (input @ linear_weight.T + linear_bias)``, without the logits in memory.
@@ -90,8 +142,8 @@ def linear_cross_entropy(
         accumulate: adds gradients to the arrays of ``out``.
         outputs: "loss", "lse", "target_logit", "log_probability", "entropy", "argmax", "total_weight", "grad_input",
             "grad_weight", "grad_bias"; one name, or several.
-        dtype: of loss and total_weight: that of input, the default, or a wider one.
-        grad_dtype: of gradients: that of input, the default, or float32 for 16-bit input.
+        dtype: of new arrays of loss and total_weight: that of input, the default, or a wider one.
+        grad_dtype: of new arrays of gradients: that of input, the default, or float32 for 16-bit input.
         out: an array, or a dict of arrays by name of the output.
 
     ``weight``, ``reduction``, ``ignore_index``, ``label_smoothing``, ``token_weight``, ``denominator``, ``z_loss``,
@@ -103,50 +155,29 @@ def linear_cross_entropy(
     Raises:
         IndexError: a target is neither in [0, V) nor ignore_index; the first such position is named.
     """
-    input, linear_weight, target = np.asarray(input), np.asarray(linear_weight), np.asarray(target)
-    options = {
-        "linear_bias": maybe(linear_bias),
-        "weight": maybe(weight),
-        "token_weight": maybe(token_weight),
-        "denominator": number(denominator),
-    }
-    _require_out(accumulate, outputs, out)
-    wide, statistics = input.dtype if dtype is None else np.dtype(dtype), statistics_dtype(input.dtype)
-    makers = {
-        "loss": (target.shape if reduction == "none" else (), wide),
-        "lse": (target.shape, statistics),
-        "target_logit": (target.shape, statistics),
-        "log_probability": (target.shape, statistics),
-        "entropy": (target.shape, statistics),
-        "argmax": (target.shape, np.dtype(np.int64)),
-        "total_weight": ((), wide),
-    } | _gradients(input, linear_weight, grad_dtype)
-    results = Outputs(
-        outputs, out, makers, {"input": input, "linear_weight": linear_weight, "target": target} | options
-    )
-    if any(name in results.arrays for name in _GRADIENTS):
-        options["grad_loss"] = _upstream(grad_loss, target, reduction)
-        options["grad_log_probability"] = maybe(grad_log_probability)
-        options["grad_entropy"] = maybe(grad_entropy)
-    _onehot.linear_cross_entropy(
-        input,
-        linear_weight,
-        target,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-        softcap=softcap,
-        logit_scale=logit_scale,
-        zero_if_empty=zero_if_empty,
-        max_workspace=max_workspace,
-        skip_below=skip_below,
-        reproducible=reproducible,
-        accumulate=accumulate,
-        **options,
-        **results.arrays,
-    )
-    return results.result()
+    input, linear_weight, target = asarray(input), asarray(linear_weight), asarray(target)
+    if accumulate:
+        _require_out(outputs, out)
+
+    def new(name: str) -> np.ndarray:
+        if name == "loss" or name == "total_weight":
+            each = name == "loss" and reduction == "none"
+            return empty(target.shape if each else (), input.dtype if dtype is None else dtype)
+        if name in _GRADIENTS:
+            return _gradient(name, input, linear_weight, grad_dtype)
+        return empty(target.shape, INT64 if name == "argmax" else statistics_dtype(input))
+
+    arrays = collect(outputs, out, new)
+    if grad_loss is None and outputs != "loss":
+        grad_loss = _ones(target, reduction)
+    values = (
+        maybe(grad_loss, input), grad_log_probability, grad_entropy, accumulate,
+        maybe(weight, input), maybe(token_weight, input), denominator, reduction, ignore_index,
+        label_smoothing, z_loss, softcap, zero_if_empty, maybe(linear_bias, input), logit_scale, max_workspace,
+        skip_below, reproducible
+    )  # fmt: skip
+    _onehot.linear_cross_entropy(input, linear_weight, target, outputs=arrays, options=(_LINEAR, values))
+    return result(outputs, out, arrays)
 
 
 def linear_cross_entropy_backward(
@@ -179,7 +210,7 @@ def linear_cross_entropy_backward(
     grad_entropy: ArrayLike | None = None,
     accumulate: bool = False,
     outputs: str | Sequence[str] = ("grad_input", "grad_weight"),
-    grad_dtype: DTypeLike = None,
+    grad_dtype: DTypeLike | None = None,
     out: np.ndarray | Mapping[str, np.ndarray] | None = None,
 ) -> Any:
     """The gradients of :func:`linear_cross_entropy`, later than the loss.
@@ -194,48 +225,27 @@ def linear_cross_entropy_backward(
 
     The other arguments are those of linear_cross_entropy.
     """
-    input, linear_weight, target = np.asarray(input), np.asarray(linear_weight), np.asarray(target)
-    arrays = {
-        "linear_bias": maybe(linear_bias),
-        "weight": maybe(weight),
-        "token_weight": maybe(token_weight),
-        "denominator": number(denominator),
-        "lse": maybe(lse),
-        "max": maybe(max),
-        "sum_exp": maybe(sum_exp),
-        "entropy": maybe(entropy),
-        "probability": maybe(probability),
-        "grad_loss": number(grad_loss),
-        "grad_log_probability": maybe(grad_log_probability),
-        "grad_entropy": maybe(grad_entropy),
-    }
-    _require_out(accumulate, outputs, out)
-    results = Outputs(
-        outputs,
-        out,
-        _gradients(input, linear_weight, grad_dtype),
-        {"input": input, "linear_weight": linear_weight, "target": target} | arrays,
-    )
+    input, linear_weight, target = asarray(input), asarray(linear_weight), asarray(target)
+    if accumulate:
+        _require_out(outputs, out)
+    arrays = collect(outputs, out, lambda name: _gradient(name, input, linear_weight, grad_dtype))
+    first, num_classes = _NO_SHARD if shard is None else _shard(shard)
+    values = (
+        lse, max, sum_exp, entropy,
+        probability, first, num_classes, maybe(grad_loss, input),
+        grad_log_probability, grad_entropy, accumulate,
+        maybe(weight, input), maybe(token_weight, input), denominator, reduction, ignore_index,
+        label_smoothing, z_loss, softcap, zero_if_empty, maybe(linear_bias, input), logit_scale, max_workspace,
+        skip_below, reproducible
+    )  # fmt: skip
     _onehot.linear_cross_entropy_backward(
         input,
         linear_weight,
         target,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-        softcap=softcap,
-        logit_scale=logit_scale,
-        zero_if_empty=zero_if_empty,
-        max_workspace=max_workspace,
-        skip_below=skip_below,
-        reproducible=reproducible,
-        accumulate=accumulate,
-        **_shard(shard),
-        **arrays,
-        **results.arrays,
+        outputs=arrays,
+        options=(_LINEAR_BACKWARD, values),
     )
-    return results.result()
+    return result(outputs, out, arrays)
 
 
 def linear_cross_entropy_statistics(
@@ -252,7 +262,7 @@ def linear_cross_entropy_statistics(
     max_workspace: int | None = None,
     shard: tuple[int, int] | None = None,
     outputs: str | Sequence[str] = ("max", "sum_exp", "target_logit"),
-    logits_dtype: DTypeLike = None,
+    logits_dtype: DTypeLike | None = None,
     out: np.ndarray | Mapping[str, np.ndarray] | None = None,
 ) -> Any:
     """What a part of the vocabulary knows of its logits; several parts make a loss by :func:`linear_cross_entropy_loss`.
@@ -264,42 +274,26 @@ def linear_cross_entropy_statistics(
         outputs: "max", the largest logit; "sum_exp", the sum of ``exp(z - max)``; "target_logit", ``z_y - max``, 0 where
             the target is elsewhere; "smoothing", the sum of ``w_v (max - z_v)``; "moment", the sum of
             ``exp(z - max) (z - max)``; "argmax"; "logits", (..., V).
-        logits_dtype: of logits: that of input, the default, or float32.
+        logits_dtype: of a new array of logits: that of input, the default, or float32.
 
     All are float32 (float64 for float64 input), shape of target; argmax is int64. How parts are put together is said in the
     header onehot/linear_cross_entropy_shards.h. The other arguments are those of :func:`linear_cross_entropy`.
     """
-    input, linear_weight, target = np.asarray(input), np.asarray(linear_weight), np.asarray(target)
-    arrays = {"linear_bias": maybe(linear_bias), "weight": maybe(weight)}
-    statistics = statistics_dtype(input.dtype)
-    names = ("max", "sum_exp", "target_logit", "smoothing", "moment")
-    results = Outputs(
-        outputs,
-        out,
-        {name: (target.shape, statistics) for name in names}
-        | {
-            "argmax": (target.shape, np.dtype(np.int64)),
-            "logits": (
-                target.shape + linear_weight.shape[:1],
-                input.dtype if logits_dtype is None else np.dtype(logits_dtype),
-            ),
-        },
-        {"input": input, "linear_weight": linear_weight, "target": target} | arrays,
-    )
-    _onehot.linear_cross_entropy_statistics(
-        input,
-        linear_weight,
-        target,
-        ignore_index=ignore_index,
-        softcap=softcap,
-        logit_scale=logit_scale,
-        reproducible=reproducible,
-        max_workspace=max_workspace,
-        **_shard(shard),
-        **arrays,
-        **results.arrays,
-    )
-    return results.result()
+    input, linear_weight, target = asarray(input), asarray(linear_weight), asarray(target)
+
+    def new(name: str) -> np.ndarray:
+        if name == "logits":
+            return empty(target.shape + linear_weight.shape[:1], input.dtype if logits_dtype is None else logits_dtype)
+        return empty(target.shape, INT64 if name == "argmax" else statistics_dtype(input))
+
+    arrays = collect(outputs, out, new)
+    first, num_classes = _NO_SHARD if shard is None else _shard(shard)
+    values = (
+        first, num_classes, maybe(weight, input), ignore_index, softcap, maybe(linear_bias, input),
+        logit_scale, max_workspace, reproducible
+    )  # fmt: skip
+    _onehot.linear_cross_entropy_statistics(input, linear_weight, target, outputs=arrays, options=(_STATISTICS, values))
+    return result(outputs, out, arrays)
 
 
 def linear_cross_entropy_loss(
@@ -321,7 +315,7 @@ def linear_cross_entropy_loss(
     z_loss: float = 0.0,
     zero_if_empty: bool = False,
     outputs: str | Sequence[str] = "loss",
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     out: np.ndarray | Mapping[str, np.ndarray] | None = None,
 ) -> Any:
     """The loss, from statistics of the whole vocabulary.
@@ -334,42 +328,24 @@ def linear_cross_entropy_loss(
         num_classes: V of the whole vocabulary; needed with target, class weights or label_smoothing.
         logits: (..., any), for probability.
         outputs: "loss", "lse", "log_probability", "entropy", "total_weight", "probability"; one name, or several.
-        dtype: of loss and total_weight: that of max, the default, or float64.
+        dtype: of new arrays of loss and total_weight: that of max, the default, or float64.
 
     The other arguments are those of :func:`linear_cross_entropy`.
     """
-    max, sum_exp = np.asarray(max), np.asarray(sum_exp)
-    arrays = {
-        "target_logit": maybe(target_logit),
-        "smoothing": maybe(smoothing),
-        "moment": maybe(moment),
-        "target": maybe(target),
-        "logits": maybe(logits),
-        "weight": maybe(weight),
-        "token_weight": maybe(token_weight),
-        "denominator": number(denominator),
-    }
-    wide = max.dtype if dtype is None else np.dtype(dtype)
-    logits = arrays["logits"]
-    makers = {
-        "loss": (max.shape if reduction == "none" else (), wide),
-        "lse": (max.shape, max.dtype),
-        "log_probability": (max.shape, max.dtype),
-        "entropy": (max.shape, max.dtype),
-        "total_weight": ((), wide),
-        "probability": (max.shape if logits is None else logits.shape, max.dtype),
-    }
-    results = Outputs(outputs, out, makers, {"max": max, "sum_exp": sum_exp} | arrays)
-    _onehot.linear_cross_entropy_loss(
-        max,
-        sum_exp,
-        num_classes=num_classes,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-        zero_if_empty=zero_if_empty,
-        **arrays,
-        **results.arrays,
-    )
-    return results.result()
+    max, sum_exp = asarray(max), asarray(sum_exp)
+    logits = None if logits is None else asarray(logits)
+
+    def new(name: str) -> np.ndarray:
+        if name == "loss" or name == "total_weight":
+            each = name == "loss" and reduction == "none"
+            return empty(max.shape if each else (), max.dtype if dtype is None else dtype)
+        return empty(max.shape if name != "probability" or logits is None else logits.shape, max.dtype)
+
+    arrays = collect(outputs, out, new)
+    values = (
+        maybe(target_logit, max), maybe(smoothing, max), maybe(moment, max),
+        None if target is None else asarray(target), num_classes, logits, maybe(weight, max),
+        maybe(token_weight, max), denominator, reduction, ignore_index, label_smoothing, z_loss, zero_if_empty
+    )  # fmt: skip
+    _onehot.linear_cross_entropy_loss(max, sum_exp, outputs=arrays, options=(_LOSS, values))
+    return result(outputs, out, arrays)

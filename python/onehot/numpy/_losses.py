@@ -4,10 +4,38 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import asarray, empty
 from numpy.typing import ArrayLike, DTypeLike
 
 from onehot import _onehot
-from onehot.numpy._arrays import Outputs, check_apart, maybe, number, statistics_dtype
+from onehot.numpy._arrays import INT64, collect, maybe, result, statistics_dtype
+
+# Names of options, in the order in which the module asks for them.
+_NLL_LOSS = ("weight", "token_weight", "denominator", "reduction", "ignore_index", "zero_if_empty", "class_axis")
+_NLL_LOSS_BACKWARD = (
+    "total_weight",
+    "weight",
+    "token_weight",
+    "reduction",
+    "ignore_index",
+    "accumulate",
+    "compact",
+    "num_classes",
+    "class_axis",
+)
+_CROSS_ENTROPY = (
+    "weight",
+    "token_weight",
+    "denominator",
+    "reduction",
+    "ignore_index",
+    "label_smoothing",
+    "z_loss",
+    "softcap",
+    "zero_if_empty",
+    "class_axis",
+)
+_CROSS_ENTROPY_BACKWARD = ("lse", "grad_loss", "grad_log_probability", "grad_entropy") + _CROSS_ENTROPY
 
 
 def nll_loss(
@@ -22,7 +50,7 @@ def nll_loss(
     zero_if_empty: bool = False,
     class_axis: int = 1,
     outputs: str | Sequence[str] = "loss",
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     out: np.ndarray | Mapping[str, np.ndarray] | None = None,
 ) -> Any:
     """Negative log likelihood of log-probabilities: ``-w_y input[y]`` for each position, y its target.
@@ -40,7 +68,7 @@ def nll_loss(
         denominator: replaces D in mean.
         zero_if_empty: mean is 0 instead of NaN where no position counts.
         outputs: "loss" or "total_weight" (D; 0 for none), or several names.
-        dtype: of the outputs: that of input, the default, or a wider one of float32 and float64.
+        dtype: of new arrays: that of input, the default, or a wider one of float32 and float64.
         out: see onehot.numpy.
 
     Returns:
@@ -49,32 +77,23 @@ def nll_loss(
     Raises:
         IndexError: a target is neither in [0, C) nor ignore_index; the first such position is named.
     """
-    input, target = np.asarray(input), np.asarray(target)
-    weight, token_weight, denominator = maybe(weight), maybe(token_weight), number(denominator)
-    wide = input.dtype if dtype is None else np.dtype(dtype)
-    results = Outputs(
-        outputs,
-        out,
-        {"loss": (target.shape if reduction == "none" else (), wide), "total_weight": ((), wide)},
-        {"input": input, "target": target, "weight": weight, "token_weight": token_weight, "denominator": denominator},
-    )
-    loss = results.arrays.get("loss")
-    if loss is None:  # the library's loss is not optional
-        loss = np.empty(target.shape if reduction == "none" else (), wide)
-    _onehot.nll_loss(
-        input,
-        target,
-        loss,
-        total_weight=results.arrays.get("total_weight"),
-        weight=weight,
-        token_weight=token_weight,
-        denominator=denominator,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        zero_if_empty=zero_if_empty,
-        class_axis=class_axis,
-    )
-    return results.result()
+    input, target = asarray(input), asarray(target)
+
+    def new(name: str) -> np.ndarray:
+        each = name == "loss" and reduction == "none"
+        return empty(target.shape if each else (), input.dtype if dtype is None else dtype)
+
+    arrays = collect(outputs, out, new)
+    if "loss" not in arrays:
+        written = {**arrays, "loss": new("loss")}  # the library's loss is not optional
+    else:
+        written = arrays
+    values = (
+        maybe(weight, input), maybe(token_weight, input), denominator, reduction, ignore_index,
+        zero_if_empty, class_axis
+    )  # fmt: skip
+    _onehot.nll_loss(input, target, outputs=written, options=(_NLL_LOSS, values))
+    return result(outputs, out, arrays)
 
 
 def nll_loss_backward(
@@ -107,46 +126,28 @@ def nll_loss_backward(
     Returns:
         shape and dtype of input (shape of target if compact); ``out`` if that was given.
     """
-    input, target, grad_output = np.asarray(input), np.asarray(target), np.asarray(number(grad_output))
-    weight, token_weight, total_weight = maybe(weight), maybe(token_weight), number(total_weight)
-    axis = class_axis if input.ndim > 1 else 0
-    if grad_output.dtype == np.float64 != input.dtype:
-        grad_output = grad_output.astype(np.float32)  # the operator takes the dtype of out, or float32
-    if total_weight is None and reduction == "mean":
-        # One class of -1 for each position, whatever the input is; a bad target then has its name in that call.
-        total_weight = nll_loss(
-            np.broadcast_to(np.asarray(0, statistics_dtype(input.dtype)), input.shape),
-            target,
-            weight,
-            ignore_index=ignore_index,
-            token_weight=token_weight,
-            class_axis=class_axis,
-            outputs="total_weight",
-            dtype=np.float64,
-        )
-        total_weight = np.asarray(total_weight)
+    input, target = asarray(input), asarray(target)
+    shape = target.shape if compact else input.shape
     if out is None:
         if accumulate:
             raise ValueError("accumulate: needs out, the array to add to")
-        out = np.empty(target.shape if compact else input.shape, input.dtype)
-    else:
-        inputs = {"grad_output": grad_output, "target": target, "weight": weight, "token_weight": token_weight}
-        check_apart({"out": out}, inputs | {"total_weight": total_weight})
-    _onehot.nll_loss_backward(
-        grad_output,
-        target,
-        out,
-        total_weight=total_weight,
-        weight=weight,
-        token_weight=token_weight,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        accumulate=accumulate,
-        compact=compact,
-        num_classes=input.shape[axis] if compact else 0,
-        class_axis=class_axis,
-    )
+        out = empty(shape, input.dtype)
+    elif np.shape(out) != shape:
+        raise ValueError(
+            f"out: must have the shape of {'target' if compact else 'input'}, {shape}, has {np.shape(out)}"
+        )
+    values = (
+        total_weight, maybe(weight, input), maybe(token_weight, input), reduction, ignore_index,
+        accumulate, compact, _classes(input, class_axis) if compact else 0, class_axis
+    )  # fmt: skip
+    _onehot.nll_loss_backward(maybe(grad_output, input), target, out, options=(_NLL_LOSS_BACKWARD, values))
     return out
+
+
+def _classes(input: np.ndarray, class_axis: int) -> int:
+    """The extent of the class axis; 0 where there is none, which the library has a sentence for."""
+    axis = class_axis if input.ndim > 1 else 0
+    return input.shape[axis] if -input.ndim <= axis < input.ndim else 0
 
 
 def cross_entropy(
@@ -164,7 +165,7 @@ def cross_entropy(
     zero_if_empty: bool = False,
     class_axis: int = 1,
     outputs: str | Sequence[str] = "loss",
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     out: np.ndarray | Mapping[str, np.ndarray] | None = None,
 ) -> Any:
     """Cross entropy of logits: ``w_y (lse - z_y)`` for each position, with ``z = input`` or ``c tanh(input / c)``.
@@ -179,43 +180,26 @@ def cross_entropy(
         softcap: c; 0 means none.
         outputs: "loss"; "lse", "log_probability" (z_y - lse), "entropy", "argmax" for each position, 0 (argmax -1) where it
             is ignored; "total_weight". One name, or several.
-        dtype: of loss and total_weight: that of input, the default, or a wider one. The others are float32 (float64 for
+        dtype: of new arrays of loss and total_weight: that of input, the default, or a wider one. The others are float32 (float64 for
             float64 input), argmax int64.
 
     The other arguments, results and errors are those of :func:`nll_loss`; input holds logits.
     """
-    input, target = np.asarray(input), np.asarray(target)
-    weight, token_weight, denominator = maybe(weight), maybe(token_weight), number(denominator)
-    wide, statistics = input.dtype if dtype is None else np.dtype(dtype), statistics_dtype(input.dtype)
-    results = Outputs(
-        outputs,
-        out,
-        {
-            "loss": (target.shape if reduction == "none" else (), wide),
-            "lse": (target.shape, statistics),
-            "log_probability": (target.shape, statistics),
-            "entropy": (target.shape, statistics),
-            "argmax": (target.shape, np.dtype(np.int64)),
-            "total_weight": ((), wide),
-        },
-        {"input": input, "target": target, "weight": weight, "token_weight": token_weight, "denominator": denominator},
-    )
-    _onehot.cross_entropy(
-        input,
-        target,
-        weight=weight,
-        token_weight=token_weight,
-        denominator=denominator,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-        softcap=softcap,
-        zero_if_empty=zero_if_empty,
-        class_axis=class_axis,
-        **results.arrays,
-    )
-    return results.result()
+    input, target = asarray(input), asarray(target)
+
+    def new(name: str) -> np.ndarray:
+        if name == "loss" or name == "total_weight":
+            each = name == "loss" and reduction == "none"
+            return empty(target.shape if each else (), input.dtype if dtype is None else dtype)
+        return empty(target.shape, INT64 if name == "argmax" else statistics_dtype(input))
+
+    arrays = collect(outputs, out, new)
+    values = (
+        maybe(weight, input), maybe(token_weight, input), denominator, reduction, ignore_index,
+        label_smoothing, z_loss, softcap, zero_if_empty, class_axis
+    )  # fmt: skip
+    _onehot.cross_entropy(input, target, outputs=arrays, options=(_CROSS_ENTROPY, values))
+    return result(outputs, out, arrays)
 
 
 def cross_entropy_backward(
@@ -236,7 +220,7 @@ def cross_entropy_backward(
     lse: ArrayLike | None = None,
     grad_log_probability: ArrayLike | None = None,
     grad_entropy: ArrayLike | None = None,
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
     """The gradient of :func:`cross_entropy` with respect to its logits.
@@ -245,7 +229,7 @@ def cross_entropy_backward(
         grad_loss: the gradient of the loss: shape of target for none, else one number; None counts as 0.
         lse: what cross_entropy gave. Without it, it is computed once more, which is slower and a little more exact.
         grad_log_probability, grad_entropy: upstream gradients of these outputs, shape of target.
-        dtype: of the result: that of input, the default, or float32.
+        dtype: of a new array: that of input, the default, or float32.
         out: shape of input. It may be input itself: then the gradient replaces the logits.
 
     The other arguments are those of cross_entropy.
@@ -253,51 +237,13 @@ def cross_entropy_backward(
     Returns:
         shape of input; ``out`` if that was given.
     """
-    input, target = np.asarray(input), np.asarray(target)
-    weight, token_weight, denominator = maybe(weight), maybe(token_weight), number(denominator)
-    grad_loss, lse = number(grad_loss), maybe(lse)
-    grad_log_probability, grad_entropy = maybe(grad_log_probability), maybe(grad_entropy)
+    input, target = asarray(input), asarray(target)
     if out is None:
-        out = np.empty(input.shape, input.dtype if dtype is None else dtype)
-    else:
-        inputs = {
-            "input": None if _same(out, input) else input,
-            "target": target,
-            "weight": weight,
-            "token_weight": token_weight,
-            "denominator": denominator,
-            "grad_loss": grad_loss,
-            "lse": lse,
-            "grad_log_probability": grad_log_probability,
-            "grad_entropy": grad_entropy,
-        }
-        check_apart({"out": out}, inputs)
-    _onehot.cross_entropy_backward(
-        input,
-        target,
-        out,
-        weight=weight,
-        token_weight=token_weight,
-        denominator=denominator,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-        softcap=softcap,
-        zero_if_empty=zero_if_empty,
-        class_axis=class_axis,
-        lse=lse,
-        grad_loss=grad_loss,
-        grad_log_probability=grad_log_probability,
-        grad_entropy=grad_entropy,
-    )
+        out = empty(input.shape, input.dtype if dtype is None else dtype)
+    values = (
+        maybe(lse, input), maybe(grad_loss, input), maybe(grad_log_probability, input),
+        maybe(grad_entropy, input), maybe(weight, input), maybe(token_weight, input), denominator,
+        reduction, ignore_index, label_smoothing, z_loss, softcap, zero_if_empty, class_axis
+    )  # fmt: skip
+    _onehot.cross_entropy_backward(input, target, out, options=(_CROSS_ENTROPY_BACKWARD, values))
     return out
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a is b or (
-        a.__array_interface__["data"] == b.__array_interface__["data"]
-        and a.strides == b.strides
-        and a.shape == b.shape
-        and a.dtype == b.dtype
-    )
