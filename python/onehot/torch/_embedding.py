@@ -6,17 +6,14 @@ import torch
 from torch import Tensor
 
 from onehot import _onehot
-from onehot.torch._library import SIZE, one_by_one, operator
+from onehot.torch._library import SIZE, check_main_grad, one_by_one, operator
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    """Conjugates and negatives as they read, not as they lie in memory. PyTorch leaves them unfinished."""
-    return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
-
-
-def _compute(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, main_grad: Any) -> Tensor:
+def _compute(
+    weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, main_grad: Any
+) -> Tensor:
     out = weight.new_empty((*indices.shape, *weight.shape[1:]))
-    _onehot.embedding(_plain(weight), indices, out)
+    _onehot.embedding(weight, indices, out)
     return out
 
 
@@ -54,9 +51,7 @@ def _compute_backward(
     grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int | None, scale_grad_by_freq: bool
 ) -> Tensor:
     out = grad.new_empty((num_weights, *grad.shape[-1:]))
-    _onehot.embedding_backward(
-        _plain(grad), indices, out, padding_idx=padding_idx, scale_grad_by_freq=scale_grad_by_freq
-    )
+    _onehot.embedding_backward(grad, indices, out, padding_idx=padding_idx, scale_grad_by_freq=scale_grad_by_freq)
     return out
 
 
@@ -85,7 +80,7 @@ def _backward_twice(ctx: Any, grad: Tensor) -> Any:
 
 def _add(out: Tensor, grad: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> None:
     _onehot.embedding_backward(
-        _plain(grad), indices, out, padding_idx=padding_idx, scale_grad_by_freq=scale_grad_by_freq, accumulate=True
+        grad, indices, out, padding_idx=padding_idx, scale_grad_by_freq=scale_grad_by_freq, accumulate=True
     )
 
 
@@ -155,7 +150,10 @@ def embedding(
         raise ValueError(
             f"padding_idx: must be in [-{weight.shape[0]}, {weight.shape[0]}), the rows of weight, is {padding_idx}"
         )
+    if main_grad is not None:
+        check_main_grad(main_grad, weight)
     if max_norm is not None:
         with torch.no_grad():
-            torch.embedding_renorm_(weight.detach(), input.contiguous(), max_norm, norm_type)
+            _op(weight, input, None, False, None)  # an index out of range has its sentence before a row is scaled
+            torch.embedding_renorm_(weight.detach(), input.long().contiguous(), max_norm, norm_type)
     return _op(weight, input, padding_idx, scale_grad_by_freq, main_grad)

@@ -27,7 +27,7 @@ def _never() -> bool:
     return False
 
 
-_compiling: Callable[[], bool] = torch.compiler.is_compiling if _REGISTERS_AUTOGRAD else _never
+compiling: Callable[[], bool] = torch.compiler.is_compiling if _REGISTERS_AUTOGRAD else _never
 # Names that PyTorch keeps to itself; where they are gone, the usual way is the safe one: every call takes the dispatcher.
 _modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1 if _REGISTERS_AUTOGRAD else 0)
 _transforms: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", _never)
@@ -60,7 +60,7 @@ def operator(
         _LIBRARY.define(schema)
         _LIBRARY.impl(name, direct, "CPU")
         _LIBRARY.impl(name, fake, "Meta")
-        return _choose(getattr(torch.ops.onehot, name).default, direct, None)
+        return _choose(name, getattr(torch.ops.onehot, name).default, direct, None)
     _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _LIBRARY.impl(name, compute, "CPU")
     qualified = f"onehot::{name}"
@@ -74,28 +74,50 @@ def operator(
     if hasattr(torch.library, "register_vmap"):
         torch.library.register_vmap(qualified, rule, lib=_LIBRARY)
     transformed = None if backward is None else _transformed(name, overload, setup_context, backward, rule)
-    return _choose(overload, direct, transformed)
+    return _choose(name, overload, direct, transformed)
 
 
-def _choose(overload: Any, direct: Any, transformed: Any) -> Callable[..., Any]:
+def _choose(name: str, overload: Any, direct: Any, transformed: Any) -> Callable[..., Any]:
     """What to call: see the top of this file."""
 
     def call(*args: Any) -> Any:
         if transformed is not None and transforms_active():
             return transformed.apply(*args)
-        return direct(*args) if _plain(args) else overload(*args)
+        if plain(args):
+            return direct(*args)
+        if not compiling():
+            _check_devices(name, args)
+            args = tuple(_resolved(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
+            if plain(args):
+                return direct(*args)
+        return overload(*args)
 
     return call
 
 
-def _plain(args: tuple[Any, ...]) -> bool:
+def plain(args: tuple[Any, ...]) -> bool:
     """Whether all tensors are PyTorch's own, on the CPU, and nobody watches the dispatcher."""
-    if _compiling() or _modes() != 0:
+    if compiling() or _modes() != 0:
         return False
     for arg in args:
-        if isinstance(arg, torch.Tensor) and not ((type(arg) is torch.Tensor or type(arg) is Parameter) and arg.is_cpu):
-            return False
+        if isinstance(arg, torch.Tensor):
+            if not ((type(arg) is torch.Tensor or type(arg) is Parameter) and arg.is_cpu):
+                return False
+            if arg.is_neg() or arg.is_conj():
+                return False
     return True
+
+
+def _check_devices(name: str, args: tuple[Any, ...]) -> None:
+    """Numbers may be elsewhere, as always in PyTorch. Tensors without data beside others would get no result, and no error."""
+    devices = {str(arg.device) for arg in args if isinstance(arg, torch.Tensor) and arg.dim() > 0}
+    if len(devices) > 1:
+        raise ValueError(f"{name}: tensors must be on one device, are on {' and '.join(sorted(devices))}")
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """Conjugates and negatives as they read, not as they lie in memory: PyTorch leaves them unfinished."""
+    return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
 
 
 def _direct(name: str, compute: Any, remember: Any, formula: Any) -> Callable[..., Any]:
@@ -120,7 +142,7 @@ def _direct(name: str, compute: Any, remember: Any, formula: Any) -> Callable[..
 
 def transforms_active() -> bool:
     """Whether a transform of torch.func is at work. torch.compile sees through those it knows."""
-    return not _compiling() and _transforms()
+    return not compiling() and _transforms()
 
 
 def _transformed(name: str, overload: Any, remember: Any, formula: Any, rule: Any) -> Any:
@@ -165,6 +187,25 @@ def refuse_gradients(**tensors: torch.Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name}: must not require a gradient, since none is computed for it; detach it")
+
+
+def check_main_grad(main_grad: torch.Tensor, weight: torch.Tensor) -> None:
+    """ValueError and TypeError now, not in the backward."""
+    if main_grad.shape != weight.shape:
+        raise ValueError(
+            f"main_grad: must have the shape {tuple(weight.shape)} of the weight, has {tuple(main_grad.shape)}"
+        )
+    if main_grad.dtype != weight.dtype and (main_grad.dtype != torch.float32 or weight.dtype == torch.float64):
+        wide = "" if weight.dtype in (torch.float32, torch.float64) else "torch.float32 or "
+        raise TypeError(f"main_grad: its dtype must be {wide}{weight.dtype}, that of the weight, is {main_grad.dtype}")
+    if main_grad.requires_grad:
+        raise ValueError("main_grad: must not require a gradient, since it is added to in place; detach it")
+
+
+def hooks_take_what_is_saved() -> bool:
+    """Whether tensors that are saved now go through torch.autograd.graph.saved_tensors_hooks; so say versions that do not tell."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None) if _REGISTERS_AUTOGRAD else None
+    return top is None or top(True) is not None
 
 
 def autocast_dtype() -> torch.dtype | None:

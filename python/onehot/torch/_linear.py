@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onehot.torch._library import autocast_dtype, refuse_gradients, size_of, transforms_active
+from onehot.torch._library import autocast_dtype, check_main_grad, refuse_gradients, size_of, transforms_active
 from onehot.torch._linear_cross_entropy import Options, kept_dtype, op
 from onehot.torch._nll_loss import as_denominator
 
@@ -94,6 +94,7 @@ def linear_cross_entropy(
     compute_dtype = None
     if input.dtype != torch.float64 and (cast := autocast_dtype()) is not None:
         compute_dtype, dtype = cast, dtype or torch.float32
+    _check_later(dtype, compute_dtype or input.dtype, skip_below)
     arguments = Options(
         linear_bias,
         weight,
@@ -115,6 +116,8 @@ def linear_cross_entropy(
         if main_grad is not None:
             raise ValueError("main_grad: needs a linear_weight of two axes")
         return _layers(input, linear_weight, target, arguments, dtype)
+    if main_grad is not None:
+        check_main_grad(main_grad, linear_weight)
     return _one_layer(input, linear_weight, target, arguments, dtype, main_grad)
 
 
@@ -135,6 +138,14 @@ def _check(input: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Te
             f"linear_bias: must have the shape {tuple(linear_weight.shape[:-1])} of linear_weight without its last axis, "
             f"has {tuple(linear_bias.shape)}"
         )
+
+
+def _check_later(dtype: torch.dtype | None, own: torch.dtype, skip_below: float) -> None:
+    """What the operator hears of in the backward alone, where the loss comes from statistics."""
+    if dtype not in (None, own, torch.float64) and (dtype != torch.float32 or own == torch.float64):
+        raise TypeError(f"dtype: must be {own} or a wider one of torch.float32 and torch.float64, is {dtype}")
+    if not 0 <= skip_below < math.inf:
+        raise ValueError(f"skip_below: must be finite and not negative, is {skip_below}")
 
 
 def _one_layer(
@@ -199,22 +210,23 @@ def _layers(
     biases = [None] * len(weights) if options.linear_bias is None else options.linear_bias.flatten(1).unbind(1)
     targets = target.flatten(1).unbind(1)
     token_weights = [None] * len(weights) if options.token_weight is None else options.token_weight.flatten(1).unbind(1)
+    dtype = dtype or input.dtype
+    # Losses of layers are not rounded to 16 bits before their sum is.
+    partial = dtype if options.reduction == "none" or size_of(dtype) > 2 else torch.float32
     losses = [
-        _one_layer(input, w, t, options._replace(linear_bias=b, token_weight=k), dtype, None)
+        _one_layer(input, w, t, options._replace(linear_bias=b, token_weight=k), partial, None)
         for w, b, t, k in zip(weights, biases, targets, token_weights)
     ]
     if options.reduction == "none":
         return torch.stack(losses, 1).unflatten(1, inner)
-    return torch.stack(losses).sum(0)
+    return torch.stack(losses).sum(0).to(dtype)
 
 
 def _total_weight(target: Tensor, options: Options) -> Tensor:
-    counted = target != options.ignore_index
-    weights = counted.to(torch.float64)
+    weights = (target != options.ignore_index).to(torch.float64)
     if options.weight is not None:
         # A target out of range gets its sentence from the operator.
         weights = weights * options.weight.detach()[target.long().clamp(0, options.weight.shape[0] - 1)]
     if options.token_weight is not None:
         weights = weights * options.token_weight.detach()
-    total = weights.sum()
-    return torch.where(counted.any(), total, torch.ones_like(total)) if options.zero_if_empty else total
+    return weights.sum()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from onehot import _onehot
-from onehot.torch._library import operator, size_of
+from onehot.torch._library import hooks_take_what_is_saved, operator, plain, size_of
 
 # What the forward and the backward are told alike.
 _OPTIONS = (
@@ -80,7 +80,9 @@ def _results(input: Tensor, weight: Tensor, target: Tensor, options: Options, re
     dtype = dtype or options.compute_dtype or input.dtype
     loss = input.new_empty(target.shape if options.reduction == "none" else (), dtype=dtype)
     shapes = (input.shape, weight.shape, weight.shape[:1])
-    kept = [input.new_empty(s if together and w else (0,), dtype=kept_dtype(input.dtype)) for s, w in zip(shapes, wanted)]
+    kept = [
+        input.new_empty(s if together and w else (0,), dtype=kept_dtype(input.dtype)) for s, w in zip(shapes, wanted)
+    ]
     statistics = target.shape if any(wanted) and not together else (0,)
     kind = _statistics_dtype(input.dtype)
     return loss, *kept, input.new_empty(statistics, dtype=kind), input.new_empty(statistics, dtype=kind)
@@ -92,7 +94,7 @@ def _compute(input: Tensor, weight: Tensor, target: Tensor, *args: Any) -> tuple
     results = loss, grad_input, grad_weight, grad_bias, max, sum_exp = _results(input, weight, target, options, rest)
     input, weight = _cast(input, options), _cast(weight, options)
     if not any(wanted) or together:
-        gradients = {}
+        gradients: dict[str, Tensor | None] = {}
         if together:
             one = loss.new_ones((), dtype=torch.float32)
             gradients["grad_loss"] = one.expand(target.shape) if options.reduction == "none" else one
@@ -150,10 +152,13 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     input, weight, target, *args = inputs
     options, (_, together, *_, main_grad) = Options(*args[:_SIZE]), args[_SIZE:]
     loss, *kept = output
-    ctx.mark_non_differentiable(*kept)
+    # A kept gradient depends on the inputs: that is how a second derivative gets to _backward, which refuses it.
+    ctx.mark_non_differentiable(*kept[3 if together else 0 :])
+    ctx.set_materialize_grads(False)
     ctx.together, ctx.count = together, len(inputs)
     ctx.dtypes = [t.dtype if t is not None else None for t in (input, weight, options.linear_bias)]
     if together:
+        ctx.hooked = hooks_take_what_is_saved()
         ctx.save_for_backward(*kept[:3])
         return
     # Not saved with the others: it changes between forward and backward where weights are tied, and may.
@@ -162,11 +167,16 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(input, weight, target, *options[:4], *kept[3:])
 
 
-def _backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
+def _backward(ctx: Any, grad: Tensor | None, *grads_of_kept: Any) -> Any:
+    if any(second is not None for second in grads_of_kept):
+        _refuse_second(ctx)
+    if grad is None:
+        return (None,) * ctx.count
     wanted = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[3]
     if ctx.together:
         gradients: Any = [
-            scale(kept, grad, dtype) if want else None for kept, dtype, want in zip(ctx.saved_tensors, ctx.dtypes, wanted)
+            scale(kept, grad, dtype, ctx.hooked) if want else None
+            for kept, dtype, want in zip(ctx.saved_tensors, ctx.dtypes, wanted)
         ]
     else:
         input, weight, target, *tensors, max, sum_exp = ctx.saved_tensors
@@ -181,26 +191,23 @@ def _backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
     return gradients[0], gradients[1], None, gradients[2], *(None,) * (ctx.count - 4)
 
 
-def scale(kept: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
+def scale(kept: Tensor, factor: Tensor, dtype: torch.dtype, hooked: bool) -> Tensor:
     """The kept gradient times that of the loss, rounded once to ``dtype``.
 
-    In place where nobody will ask for the kept one again: the gradient of a large vocabulary is not twice in memory.
+    In place where nobody will ask for the kept one again, nor a hook hold it: the gradient of a large vocabulary is not twice
+    in memory.
     """
-    if torch.is_grad_enabled():
-        # create_graph: what was kept depends on the inputs, which is what _refuse_second has to hear of.
-        kept = kept.detach().requires_grad_()
-    if not _in_place(kept):
+    if hooked or not plain((kept, factor)) or not _nobody_asks_again():
         return _scale_op(kept, factor, dtype)
+    kept = kept.detach()
     if factor.item() != 1:
         kept.mul_(factor)
     return kept if kept.dtype == dtype else kept.to(dtype)
 
 
-def _in_place(kept: Tensor) -> bool:
-    if torch.is_grad_enabled() or not hasattr(torch, "compiler") or torch.compiler.is_compiling():
-        return False
+def _nobody_asks_again() -> bool:
     keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return type(kept) is Tensor and keeps_graph is not None and not keeps_graph()
+    return not torch.is_grad_enabled() and keeps_graph is not None and not keeps_graph()
 
 
 # Elements at a time of what has to be converted: their float32 stays in the cache.

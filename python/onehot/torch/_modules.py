@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from onehot.torch._embedding import embedding
+from onehot.torch._library import compiling
 from onehot.torch._linear import linear_cross_entropy
 from onehot.torch._nll_loss import nll_loss
 
@@ -15,6 +16,10 @@ def _main_grad(weight: Tensor) -> Tensor:
     """The buffer weight.main_grad, made of float32 zeros where there is none."""
     buffer = getattr(weight, "main_grad", None)
     if buffer is None:
+        if compiling():
+            raise RuntimeError(
+                "main_grad: a compiled forward cannot make the buffer; call the module once before, or set it"
+            )
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         buffer = weight.main_grad = torch.zeros_like(weight, dtype=dtype, requires_grad=False)  # type: ignore[attr-defined]
     return buffer
@@ -25,10 +30,12 @@ class Embedding(nn.Embedding):
 
     Args:
         main_grad: adds gradients to ``weight.main_grad``, a float32 buffer made at the first forward unless it is there,
-            and leaves ``weight.grad`` alone.
+            and leaves ``weight.grad`` alone. torch.compile needs it to be there.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, *args: Any, main_grad: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *args: Any, main_grad: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
         self.main_grad = main_grad
 
@@ -93,10 +100,12 @@ class LinearCrossEntropyLoss(nn.Module):
         out_features: (d1, ...) for targets (N, d1, ...), a layer for each; the weight is (V * d1 * ..., H).
         bias: whether the layer has one.
         main_grad: adds gradients of the weight to ``linear.weight.main_grad``, a float32 buffer made at the first forward
-            unless it is there, and leaves ``linear.weight.grad`` alone.
+            unless it is there, and leaves ``linear.weight.grad`` alone. torch.compile needs it to be there.
 
     The other arguments are those of the function.
     """
+
+    weight: Tensor | None
 
     def __init__(
         self,
@@ -151,7 +160,8 @@ class LinearCrossEntropyLoss(nn.Module):
         token_weight: Tensor | None = None,
         denominator: Tensor | float | None = None,
     ) -> Tensor:
-        weight, bias = self.linear.weight, self.linear.bias
+        weight: Tensor = self.linear.weight
+        bias: Tensor | None = self.linear.bias
         if self.out_features:
             weight = weight.reshape(self.num_classes, *self.out_features, weight.shape[-1])
             bias = None if bias is None else bias.reshape(self.num_classes, *self.out_features)
@@ -168,5 +178,8 @@ class LinearCrossEntropyLoss(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        given = {name: value for name, value in self.keywords.items() if value not in (None, 0.0, False)}
-        return f"num_classes={self.num_classes}, " + ", ".join(f"{name}={value!r}" for name, value in given.items())
+        given = {"out_features": self.out_features, "main_grad": self.main_grad, **self.keywords}
+        given["loss_dtype"] = given.pop("dtype")
+        defaults = LinearCrossEntropyLoss.__init__.__kwdefaults__ or {}
+        differ = [f"{name}={value!r}" for name, value in given.items() if value != defaults[name]]
+        return ", ".join([f"num_classes={self.num_classes}", *differ])
