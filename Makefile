@@ -13,15 +13,15 @@ TEST_JOBS ?= $(shell echo $$(( ($$(nproc) + 1) / 2 )))
 
 help:
 	@echo "make demo              set up, build, and train three models with these gradients on real data"
-	@echo "make test              set up, build, and run every test"
+	@echo "make test              set up, build, and run every test; scripts/install-deps --python-all adds PyTorch and JAX"
 	@echo "make bench             set up, build, and measure; scripts/install-deps --bench adds PyTorch to compare with"
 	@echo "make install           build and install into PREFIX ($(PREFIX)); DESTDIR is honoured"
 	@echo "make build             set up and build; the default. PRESET=$(PRESET), or debug, ci, asan, tsan"
 	@echo "make asan              the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan              the tests under ThreadSanitizer"
-	@echo "make format            clang-format over every source; make check-format only looks"
+	@echo "make format            clang-format over every C and C++ source, ruff over Python's; make check-format only looks"
 	@echo "make check-readme      run the commands of README.md in a fresh clone, and compare their output"
-	@echo "make clean             remove what was built (not the benchmark's Python environment)"
+	@echo "make clean             remove what was built (not the Python environments)"
 
 deps:
 	@scripts/install-deps
@@ -64,4 +64,4 @@ check-readme:
 	@scripts/check-readme
 
 clean:
-	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name bench-venv -exec rm -rf {} +; fi
+	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name '*-venv' -exec rm -rf {} +; fi

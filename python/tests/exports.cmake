@@ -1,0 +1,22 @@
+# The module gives Python one name, and takes nothing of the C face.
+cmake_minimum_required(VERSION 3.25)
+
+execute_process(COMMAND ${NM} -D --format=posix ${MODULE} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "\n$" "" symbols "${symbols}")
+string(REPLACE "\n" ";" symbols "${symbols}")
+set(exported "")
+foreach(line IN LISTS symbols)
+  string(REGEX MATCH "^([^ @]+)[^ ]* ([A-Za-z])" matched "${line}")
+  set(name ${CMAKE_MATCH_1})
+  set(kind ${CMAKE_MATCH_2})
+  if(name MATCHES "^acl")
+    message(SEND_ERROR "${MODULE} has ${name}")
+  endif()
+  # U and weak w, v are of other libraries; the rest is defined here.
+  if(NOT kind MATCHES "^[Uwv]$")
+    list(APPEND exported ${name})
+  endif()
+endforeach()
+if(NOT exported STREQUAL "PyInit__onehot")
+  message(SEND_ERROR "${MODULE} must export PyInit__onehot alone, exports: ${exported}")
+endif()
