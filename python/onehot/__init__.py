@@ -14,6 +14,9 @@ The environment variables ONEHOT_LOG, ONEHOT_FORCE and ONEHOT_MAX_ISA are those 
 implementation and instruction set may.
 """
 
+import atexit as _atexit
+
+from onehot._onehot import finish as _finish
 from onehot._onehot import get_num_threads as _get_num_threads
 from onehot._onehot import instruction_sets, operators
 from onehot._onehot import set_num_threads as _set_num_threads
@@ -22,6 +25,8 @@ from onehot._onehot import version as _version
 __all__ = ["get_num_threads", "instruction_sets", "operators", "set_num_threads"]
 
 __version__ = _version()
+
+_atexit.register(_finish)  # what still runs in other threads ends first
 
 
 def set_num_threads(threads: int) -> None:

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "names.h"
 #include "overlap.h"
 
 namespace onehot::python {
@@ -78,10 +79,19 @@ nb::handle Arguments::FindOutput(PyObject* name) {
   return value == Py_None ? nb::handle() : nb::handle(value);
 }
 
+nb::object Arguments::Listed(nb::handle value) const {
+  if (PyObject_CheckBuffer(value.ptr())) return nb::borrow(value);
+  const bool list = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
+  if (!list && (nb::hasattr(value, "__dlpack__") || !nb::hasattr(value, "__array__"))) return nb::borrow(value);
+  const bool f64 = used_ > 0 && arrays_[0]->view().dtype == DType::kF64;
+  const nb::object asarray = nb::module_::import_("numpy").attr("asarray");
+  return list ? asarray(value, f64 ? "float64" : "float32") : asarray(value);
+}
+
 const TensorView& Arguments::AddNumber(const char* name, nb::handle value) {
   const TensorView& view = Add(name, value, false);
-  if (view.rank > 0 || view.dtype == DType::kF64 || !PyIndex_Check(value.ptr())) return view;
-  const nb::object number = nb::steal(PyNumber_Float(value.ptr()));  // an integer of NumPy
+  if (view.rank > 0 || view.dtype == DType::kF64 || view.dtype == DType::kF32) return view;
+  const nb::object number = nb::steal(PyNumber_Float(value.ptr()));  // an integer of NumPy, a number of 16 bits
   if (!number.is_valid()) throw nb::python_error();
   return arrays_[used_ - 1].emplace(number, name, false).view();
 }
@@ -91,17 +101,7 @@ void Arguments::RefuseMissing(const char* name) const {
 }
 
 void Arguments::RaiseRenamed(const Status& status) const {
-  std::string sentence = status.message();
-  for (const auto& [from, to] : renamed_) {
-    // Names with a dot are nothing else wherever they stand; others are words, too, but where a sentence begins.
-    const bool anywhere = from.find('.') != std::string_view::npos;
-    for (std::size_t at = 0; (at = sentence.find(from, at)) != std::string::npos; at += to.size()) {
-      if (!anywhere && (at > 0 || sentence.substr(from.size(), 1) != ":")) break;
-      sentence.replace(at, from.size(), to);
-      if (!anywhere) Raise(Status::Error(status.code(), std::move(sentence)));
-    }
-  }
-  Raise(Status::Error(status.code(), std::move(sentence)));
+  Raise(python::Renamed(status, renamed_));
 }
 
 void Arguments::CheckNames() const {

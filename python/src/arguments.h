@@ -52,20 +52,23 @@ class Arguments {
     return Add(kName.chars, value, true);
   }
 
-  // Keywords. None counts as not given. "outputs" is a dict of all outputs by name, "options" a tuple of names and one of
+  // Keywords. None counts as not given. An array that is read may be a list, whose numbers are taken in the precision of the
+  // first array, or what else NumPy makes an array of. "outputs" is a dict of all outputs by name, "options" a tuple of names and one of
   // their values: keywords like others. Python makes a dict of more than some ten keywords, which takes longer than all else here.
   template <Name kName>
   std::optional<ConstTensorView> MaybeIn() {
-    return MaybeAdd(kName.chars, Get<kName>(), false);
+    const nb::handle value = Get<kName>();
+    return value.is_valid() ? std::optional(Add(kName.chars, Listed(value), false)) : std::nullopt;
   }
   template <Name kName>
   std::optional<TensorView> MaybeOut() {
-    return MaybeAdd(kName.chars, Output<kName>(), true);
+    const nb::handle value = Output<kName>();
+    return value.is_valid() ? std::optional(Add(kName.chars, value, true)) : std::nullopt;
   }
   template <Name kName>
   std::optional<ConstTensorView> MaybeNumberIn() {
     const nb::handle value = Get<kName>();
-    return value.is_valid() ? std::optional(AddNumber(kName.chars, value)) : std::nullopt;
+    return value.is_valid() ? std::optional(AddNumber(kName.chars, Listed(value))) : std::nullopt;
   }
   template <Name kName>
   std::int64_t Integer(std::int64_t otherwise) {
@@ -169,9 +172,7 @@ class Arguments {
   const TensorView& Add(const char* name, nb::handle object, bool writable) {
     return arrays_.at(used_++).emplace(object, name, writable).view();
   }
-  std::optional<TensorView> MaybeAdd(const char* name, nb::handle value, bool writable) {
-    return value.is_valid() ? std::optional(Add(name, value, writable)) : std::nullopt;
-  }
+  nb::object Listed(nb::handle value) const;  // an array of a list, what it is of everything else
   const TensorView& AddNumber(const char* name, nb::handle value);
   [[noreturn]] void RaiseRenamed(const Status& status) const;
   void CheckNames() const;

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "names.h"
 #include "onehot/onehot.h"
 #include "run.h"
 
@@ -56,6 +57,9 @@ class Call {
   int ClassAxis() const {
     return static_cast<int>(std::clamp<std::int64_t>(Integer("class_axis", 1), -kNoAxis, kNoAxis));
   }
+
+  // A sentence about this call, with the names of its arguments.
+  Status Named(const Status& status) const { return Out("linear_weight") ? Renamed(status, kLinearNames) : status; }
 
  protected:
   void Add(std::string_view name, const TensorView& view) { tensors_.emplace_back(name, view); }
@@ -290,9 +294,8 @@ ffi::Error RunCall(PrepareFunction* prepare, ffi::RemainingArgs operands, ffi::R
     if (!call.good())
       return ffi::Error::InvalidArgument("operands and results: must be those that onehot.jax names, are others");
     const Result<Plan> plan = prepare(call);
-    if (!plan.ok()) return ffi::Error(FromCode(plan.status().code()), plan.status().message());
     const ThreadShare share;
-    const Status status = plan.value().Run(RunOptions{share.threads(), {}});
+    const Status status = call.Named(plan.ok() ? plan.value().Run(RunOptions{share.threads(), {}}) : plan.status());
     return status.ok() ? ffi::Error::Success() : ffi::Error(FromCode(status.code()), status.message());
   } catch (const std::exception& exception) {  // of memory for names and sentences
     return ffi::Error(ffi::ErrorCode::kResourceExhausted, exception.what());
@@ -314,13 +317,13 @@ XLA_FFI_Error* Handler(XLA_FFI_CallFrame* frame) {
 }
 
 struct Operator {
-  std::string_view name;
+  const char* name;
   PrepareFunction* prepare;
   XLA_FFI_Handler* handler;
 };
 
 template <PrepareFunction* kPrepare>
-constexpr Operator Make(std::string_view name) {
+constexpr Operator Make(const char* name) {
   return {name, kPrepare, &Handler<kPrepare>};
 }
 
@@ -345,14 +348,12 @@ class TracedCall : public Call {
     for (const auto& [name, dtype, shape] : tensors) {
       const std::optional<DType> known = FindDType<std::string_view>(&DTypeNames::numpy, dtype);
       if (!known)
-        throw nb::type_error(
-            fmt::format("{}: its dtype must be float32, float64, float16, bfloat16, int64, int32, int16, "
-                        "int8, uint8, bool, complex64 or complex128, is {}",
-                        name, dtype)
-                .c_str());
+        Refuse(PyExc_TypeError,
+               fmt::format("{}: its dtype must be float32, float64, float16, bfloat16, int64, int32, int16, "
+                           "int8, uint8, bool, complex64 or complex128, is {}",
+                           name, dtype));
       if (shape.size() > kMaxRank)
-        throw nb::value_error(
-            fmt::format("{}: must have at most {} axes, has {}", name, kMaxRank, shape.size()).c_str());
+        Refuse(PyExc_ValueError, fmt::format("{}: must have at most {} axes, has {}", name, kMaxRank, shape.size()));
       Add(name, TensorView(nullptr, TensorLayout::Contiguous(*known, shape)));
     }
   }
@@ -372,11 +373,11 @@ class TracedCall : public Call {
 
 // Raises what is wrong with a call; returns the bytes of working memory it takes.
 std::size_t CheckCall(std::string_view name, const Signature& tensors, nb::dict attributes) {
-  const Operator* const known = std::find_if(std::begin(kOperators), std::end(kOperators),
-                                             [&](const Operator& entry) { return entry.name == name; });
+  const Operator* const known = std::ranges::find(kOperators, name, &Operator::name);
   if (known == std::end(kOperators)) throw nb::value_error(fmt::format("{} is no operator", name).c_str());
-  const Result<Plan> plan = known->prepare(TracedCall(tensors, std::move(attributes)));
-  if (!plan.ok()) Raise(plan.status());
+  const TracedCall call(tensors, std::move(attributes));
+  const Result<Plan> plan = known->prepare(call);
+  if (!plan.ok()) Raise(call.Named(plan.status()));
   return plan.value().scratch_bytes();
 }
 
@@ -388,8 +389,7 @@ void BindFfi(nb::module_& module) {
       [] {
         nb::dict handlers;
         for (const Operator& entry : kOperators)
-          handlers[nb::str(entry.name.data(), entry.name.size())] =
-              nb::capsule(reinterpret_cast<const void*>(entry.handler));
+          handlers[entry.name] = nb::capsule(reinterpret_cast<const void*>(entry.handler));
         return handlers;
       },
       nb::sig("def xla_handlers() -> dict[str, object]"));

@@ -3,21 +3,12 @@
 
 #include "arguments.h"
 #include "losses.h"
+#include "names.h"
 #include "onehot/linear_cross_entropy_shards.h"
 #include "run.h"
 
 namespace onehot::python {
 namespace {
-
-constexpr Arguments::Renamed kNames[] = {{"upstream.loss", "grad_loss"},
-                                         {"upstream.log_probability", "grad_log_probability"},
-                                         {"upstream.entropy", "grad_entropy"},
-                                         {"grad.input", "grad_input"},
-                                         {"grad.weight", "grad_weight"},
-                                         {"grad.bias", "grad_bias"},
-                                         {"class weight", "weight"},
-                                         {"weight", "linear_weight"},
-                                         {"bias", "linear_bias"}};
 
 LinearCrossEntropyOptions LinearOptions(Arguments& arguments) {
   LinearCrossEntropyOptions options;
@@ -55,7 +46,7 @@ std::optional<VocabularyShard> Shard(Arguments& arguments) {
 }
 
 void Forward(Arguments& arguments) {
-  arguments.Rename(kNames);
+  arguments.Rename(kLinearNames);
   LinearCrossEntropy problem;
   problem.input = arguments.In<"input">();
   problem.weight = arguments.In<"linear_weight">();
@@ -74,7 +65,7 @@ void Forward(Arguments& arguments) {
 }
 
 void Backward(Arguments& arguments) {
-  arguments.Rename(kNames);
+  arguments.Rename(kLinearNames);
   LinearCrossEntropyBackward problem;
   problem.input = arguments.In<"input">();
   problem.weight = arguments.In<"linear_weight">();
@@ -92,7 +83,7 @@ void Backward(Arguments& arguments) {
 }
 
 void Statistics(Arguments& arguments) {
-  arguments.Rename(kNames);
+  arguments.Rename(kLinearNames);
   LinearCrossEntropyStatistics problem;
   problem.input = arguments.In<"input">();
   problem.weight = arguments.In<"linear_weight">();

@@ -36,6 +36,7 @@ NB_MODULE(_onehot, module) {
         SetThreads(threads);
       },
       nb::arg("threads"));
+  module.def("finish", &Finish);
   module.def("get_num_threads", [] { return Threads() > 0 ? Threads() : onehot::DefaultThreads(); });
 
   BindEmbedding(module);

@@ -4,22 +4,33 @@
 #include <time.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <thread>
 
 namespace onehot::python {
 namespace {
 
 std::atomic<int> threads{0};
 
+// Calls at work, and whether they are to end because the interpreter does.
+std::atomic<int> running{0};
+std::atomic<bool> exiting{false};
+
 // Asks for signals now and then: a person who presses Ctrl-C does not notice a twentieth of a second.
 class Signals {
  public:
+  explicit Signals(PyThreadState* thread) : thread_(thread) {}
+
   bool operator()(std::int64_t, std::int64_t) {
+    if (exiting.load(std::memory_order_relaxed)) return false;
     const std::int64_t now = Now();
     if (now - last_ < 50) return true;
     last_ = now;
-    const nb::gil_scoped_acquire gil;
-    return PyErr_CheckSignals() == 0;  // sets Python's error, which Raise leaves as it is
+    PyEval_RestoreThread(thread_);
+    const bool go_on = PyErr_CheckSignals() == 0;  // sets Python's error, which Raise leaves as it is
+    PyEval_SaveThread();
+    return go_on;
   }
 
  private:
@@ -30,6 +41,7 @@ class Signals {
     return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
   }
 
+  PyThreadState* thread_;
   std::int64_t last_ = Now();
 };
 
@@ -66,12 +78,23 @@ void Raise(const Status& status) {
 }
 
 void Run(const Plan& plan) {
-  Status status;
-  {
-    const nb::gil_scoped_release released;
-    status = plan.Run(RunOptions{Threads(), Signals()});
+  running.fetch_add(1);
+  PyThreadState* const thread = PyEval_SaveThread();
+  Status status = Status::Error(Code::kCancelled, "the interpreter exits");
+  if (!exiting.load()) status = plan.Run(RunOptions{Threads(), Signals(thread)});
+  PyEval_RestoreThread(thread);
+  running.fetch_sub(1);
+  if (exiting.load()) {
+    PyErr_SetNone(PyExc_SystemExit);  // what ends a thread without a word
+    throw nb::python_error();
   }
   if (!status.ok()) Raise(status);
+}
+
+void Finish() {
+  exiting.store(true);
+  const nb::gil_scoped_release released;
+  while (running.load() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 Reduction ReductionOf(std::string_view name) {

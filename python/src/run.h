@@ -29,6 +29,10 @@ int Threads();
 // Runs the plan without the GIL. Work that lasts is stopped by signals whose Python handler raises.
 void Run(const Plan& plan);
 
+// For the end of the interpreter, in its main thread: stops calls that run in others, and waits for them. Before 3.14, Python
+// would end such a thread when it asks for the GIL, by unwinding the stack over functions that nothing may leave that way.
+void Finish();
+
 // "none", "mean", "sum".
 Reduction ReductionOf(std::string_view name);
 

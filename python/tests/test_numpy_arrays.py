@@ -386,3 +386,17 @@ def test_what_there_is():
     assert onehot.instruction_sets() and all(isinstance(name, str) for name in onehot.instruction_sets())
     operators = onehot.operators()
     assert set(F.__all__) <= set(operators) and all(names[-1] == "ref" for names in operators.values())
+
+
+def test_lists_where_arrays_may_be():
+    x, w, y = np.ones((6, 4), np.float32), np.eye(5, 4, dtype=np.float32), np.arange(6) % 5
+    lse = np.full(6, 9, np.float32)
+    for given, listed in (
+        ({"lse": lse}, {"lse": lse.tolist()}),
+        ({"lse": lse, "denominator": 3.0}, {"lse": lse.tolist(), "denominator": [3]}),
+        ({"denominator": 3.0}, {"denominator": np.float16(3)}),
+        ({"grad_log_probability": lse}, {"grad_log_probability": tuple(lse.tolist())}),
+    ):
+        a = onehot.numpy.linear_cross_entropy_backward(1.0, x, w, y, outputs="grad_weight", **given)
+        b = onehot.numpy.linear_cross_entropy_backward(1.0, x, w, y, outputs="grad_weight", **listed)
+        assert a.tobytes() == b.tobytes()

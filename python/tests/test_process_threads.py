@@ -131,3 +131,21 @@ def test_calls_from_several_threads_at_once():
             print(all(pool.map(one, range(24))))
     """)
     assert out.split() == ["True"]
+
+
+def test_exit_beside_a_call():
+    """The interpreter ends while a call runs in another thread: the call ends first, and nobody is told of it."""
+    start = time.monotonic()
+    out = run("""
+        import threading
+        x, W, y = large(16384, 512, 2)
+        W = np.broadcast_to(W[0], (100_000, 512))
+        def calls():
+            while True:
+                F.linear_cross_entropy(x, W, y)
+        threading.Thread(target=calls, daemon=True).start()
+        time.sleep(0.3)
+        print("ends", flush=True)
+    """)
+    assert out == "ends\n"
+    assert time.monotonic() - start < 30

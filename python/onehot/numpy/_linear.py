@@ -8,7 +8,7 @@ from numpy import asarray, empty
 from numpy.typing import ArrayLike, DTypeLike
 
 from onehot import _onehot
-from onehot.numpy._arrays import INT64, collect, maybe, result, statistics_dtype
+from onehot.numpy._arrays import INT64, collect, result, statistics_dtype
 
 _GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 # Names of options, in the order in which the module asks for them.
@@ -171,9 +171,9 @@ def linear_cross_entropy(
     if grad_loss is None and outputs != "loss":
         grad_loss = _ones(target, reduction)
     values = (
-        maybe(grad_loss, input), grad_log_probability, grad_entropy, accumulate,
-        maybe(weight, input), maybe(token_weight, input), denominator, reduction, ignore_index,
-        label_smoothing, z_loss, softcap, zero_if_empty, maybe(linear_bias, input), logit_scale, max_workspace,
+        grad_loss, grad_log_probability, grad_entropy, accumulate,
+        weight, token_weight, denominator, reduction, ignore_index,
+        label_smoothing, z_loss, softcap, zero_if_empty, linear_bias, logit_scale, max_workspace,
         skip_below, reproducible
     )  # fmt: skip
     _onehot.linear_cross_entropy(input, linear_weight, target, outputs=arrays, options=(_LINEAR, values))
@@ -232,10 +232,10 @@ def linear_cross_entropy_backward(
     first, num_classes = _NO_SHARD if shard is None else _shard(shard)
     values = (
         lse, max, sum_exp, entropy,
-        probability, first, num_classes, maybe(grad_loss, input),
+        probability, first, num_classes, grad_loss,
         grad_log_probability, grad_entropy, accumulate,
-        maybe(weight, input), maybe(token_weight, input), denominator, reduction, ignore_index,
-        label_smoothing, z_loss, softcap, zero_if_empty, maybe(linear_bias, input), logit_scale, max_workspace,
+        weight, token_weight, denominator, reduction, ignore_index,
+        label_smoothing, z_loss, softcap, zero_if_empty, linear_bias, logit_scale, max_workspace,
         skip_below, reproducible
     )  # fmt: skip
     _onehot.linear_cross_entropy_backward(
@@ -289,7 +289,7 @@ def linear_cross_entropy_statistics(
     arrays = collect(outputs, out, new)
     first, num_classes = _NO_SHARD if shard is None else _shard(shard)
     values = (
-        first, num_classes, maybe(weight, input), ignore_index, softcap, maybe(linear_bias, input),
+        first, num_classes, weight, ignore_index, softcap, linear_bias,
         logit_scale, max_workspace, reproducible
     )  # fmt: skip
     _onehot.linear_cross_entropy_statistics(input, linear_weight, target, outputs=arrays, options=(_STATISTICS, values))
@@ -343,9 +343,9 @@ def linear_cross_entropy_loss(
 
     arrays = collect(outputs, out, new)
     values = (
-        maybe(target_logit, max), maybe(smoothing, max), maybe(moment, max),
-        None if target is None else asarray(target), num_classes, logits, maybe(weight, max),
-        maybe(token_weight, max), denominator, reduction, ignore_index, label_smoothing, z_loss, zero_if_empty
+        target_logit, smoothing, moment,
+        None if target is None else asarray(target), num_classes, logits, weight,
+        token_weight, denominator, reduction, ignore_index, label_smoothing, z_loss, zero_if_empty
     )  # fmt: skip
     _onehot.linear_cross_entropy_loss(max, sum_exp, outputs=arrays, options=(_LOSS, values))
     return result(outputs, out, arrays)

@@ -89,7 +89,7 @@ def nll_loss(
     else:
         written = arrays
     values = (
-        maybe(weight, input), maybe(token_weight, input), denominator, reduction, ignore_index,
+        weight, token_weight, denominator, reduction, ignore_index,
         zero_if_empty, class_axis
     )  # fmt: skip
     _onehot.nll_loss(input, target, outputs=written, options=(_NLL_LOSS, values))
@@ -137,7 +137,7 @@ def nll_loss_backward(
             f"out: must have the shape of {'target' if compact else 'input'}, {shape}, has {np.shape(out)}"
         )
     values = (
-        total_weight, maybe(weight, input), maybe(token_weight, input), reduction, ignore_index,
+        total_weight, weight, token_weight, reduction, ignore_index,
         accumulate, compact, _classes(input, class_axis) if compact else 0, class_axis
     )  # fmt: skip
     _onehot.nll_loss_backward(maybe(grad_output, input), target, out, options=(_NLL_LOSS_BACKWARD, values))
@@ -195,7 +195,7 @@ def cross_entropy(
 
     arrays = collect(outputs, out, new)
     values = (
-        maybe(weight, input), maybe(token_weight, input), denominator, reduction, ignore_index,
+        weight, token_weight, denominator, reduction, ignore_index,
         label_smoothing, z_loss, softcap, zero_if_empty, class_axis
     )  # fmt: skip
     _onehot.cross_entropy(input, target, outputs=arrays, options=(_CROSS_ENTROPY, values))
@@ -241,8 +241,8 @@ def cross_entropy_backward(
     if out is None:
         out = empty(input.shape, input.dtype if dtype is None else dtype)
     values = (
-        maybe(lse, input), maybe(grad_loss, input), maybe(grad_log_probability, input),
-        maybe(grad_entropy, input), maybe(weight, input), maybe(token_weight, input), denominator,
+        lse, grad_loss, grad_log_probability,
+        grad_entropy, weight, token_weight, denominator,
         reduction, ignore_index, label_smoothing, z_loss, softcap, zero_if_empty, class_axis
     )  # fmt: skip
     _onehot.cross_entropy_backward(input, target, out, options=(_CROSS_ENTROPY_BACKWARD, values))
