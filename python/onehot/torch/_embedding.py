@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from onehot import _onehot
-from onehot.torch._library import SIZE, check_main_grad, one_by_one, operator
+from onehot.torch._library import SIZE, check_main_grad, one_by_one, operator, require_tensors
+
+_INDICES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def _compute(
@@ -144,6 +146,9 @@ def embedding(
 
     Memory: the result in the forward; the gradient, and 8 bytes for each position, in the backward.
     """
+    require_tensors(input=input, weight=weight)
+    if input.dtype not in _INDICES:
+        raise TypeError(f"input: its dtype must be one of {', '.join(map(str, _INDICES))}, is {input.dtype}")
     if sparse:
         raise ValueError("sparse: must be False, since gradients are dense; use torch.nn.functional.embedding")
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:

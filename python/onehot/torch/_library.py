@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad as _forward_ad
 from torch.nn import Parameter
 
 _LIBRARY = torch.library.Library("onehot", "DEF")
@@ -30,6 +31,10 @@ def _never() -> bool:
 compiling: Callable[[], bool] = torch.compiler.is_compiling if _REGISTERS_AUTOGRAD else _never
 # Names that PyTorch keeps to itself; where they are gone, the usual way is the safe one: every call takes the dispatcher.
 _modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1 if _REGISTERS_AUTOGRAD else 0)
+# Elements of a batch of gradients that autograd is asked for all at once (is_grads_batched).
+_batched: Callable[[torch.Tensor], bool] = getattr(
+    getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", lambda _: False
+)
 _transforms: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", _never)
 
 # Sizes that torch.compile may leave open; earlier versions know numbers only.
@@ -103,7 +108,7 @@ def plain(args: tuple[Any, ...]) -> bool:
         if isinstance(arg, torch.Tensor):
             if not ((type(arg) is torch.Tensor or type(arg) is Parameter) and arg.is_cpu):
                 return False
-            if arg.is_neg() or arg.is_conj():
+            if arg.is_neg() or arg.is_conj() or _batched(arg):
                 return False
     return True
 
@@ -137,7 +142,8 @@ def _direct(name: str, compute: Any, remember: Any, formula: Any) -> Callable[..
 
     Function.__name__ = Function.__qualname__ = name
     apply = Function.apply
-    return lambda *args: apply(*args) if torch.is_grad_enabled() else compute(*args)
+    # Forward-mode derivatives go on under no_grad; Function has none, and says so.
+    return lambda *args: apply(*args) if torch.is_grad_enabled() or _forward_ad._current_level >= 0 else compute(*args)
 
 
 def transforms_active() -> bool:
@@ -174,6 +180,16 @@ def one_by_one(call: Callable[..., Any]) -> Callable[..., Any]:
         def element(i: int) -> Any:
             return call(*(a.select(dim, i) if isinstance(dim, int) else a for a, dim in zip(args, in_dims)))
 
+        if info.batch_size == 0:
+            # Shapes and dtypes are those of an element of zeros.
+            args = tuple(
+                a.new_zeros((*a.shape[:dim], 1, *a.shape[dim + 1 :])) if isinstance(dim, int) else a
+                for a, dim in zip(args, in_dims)
+            )
+            one = element(0)
+            if isinstance(one, torch.Tensor):
+                return one.new_empty((0, *one.shape)), 0
+            return tuple(part.new_empty((0, *part.shape)) for part in one), (0,) * len(one)
         results = [element(i) for i in range(info.batch_size)]
         if isinstance(results[0], torch.Tensor):
             return torch.stack(results), 0
@@ -187,6 +203,13 @@ def refuse_gradients(**tensors: torch.Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name}: must not require a gradient, since none is computed for it; detach it")
+
+
+def require_tensors(**tensors: Any) -> None:
+    """TypeError for what is no tensor, where PyTorch would miss an attribute of it."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: must be a tensor, is {type(tensor).__name__}")
 
 
 def check_main_grad(main_grad: torch.Tensor, weight: torch.Tensor) -> None:

@@ -6,7 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onehot.torch._library import autocast_dtype, check_main_grad, refuse_gradients, size_of, transforms_active
+from onehot.torch._library import (
+    autocast_dtype,
+    check_main_grad,
+    refuse_gradients,
+    require_tensors,
+    size_of,
+    transforms_active,
+)
 from onehot.torch._linear_cross_entropy import Options, kept_dtype, op
 from onehot.torch._nll_loss import as_denominator
 
@@ -89,12 +96,13 @@ def linear_cross_entropy(
     Within torch.autocast the products are of its dtype, the loss is float32, and so are the gradients of float32 tensors:
     they are not rounded in between.
     """
+    require_tensors(input=input, linear_weight=linear_weight, target=target)
     _check(input, linear_weight, target, linear_bias, options)
     refuse_gradients(weight=weight, token_weight=token_weight)
     compute_dtype = None
     if input.dtype != torch.float64 and (cast := autocast_dtype()) is not None:
         compute_dtype, dtype = cast, dtype or torch.float32
-    _check_later(dtype, compute_dtype or input.dtype, skip_below)
+    _check_later(dtype, compute_dtype or input.dtype, skip_below, max_workspace)
     arguments = Options(
         linear_bias,
         weight,
@@ -140,10 +148,12 @@ def _check(input: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Te
         )
 
 
-def _check_later(dtype: torch.dtype | None, own: torch.dtype, skip_below: float) -> None:
-    """What the operator hears of in the backward alone, where the loss comes from statistics."""
+def _check_later(dtype: torch.dtype | None, own: torch.dtype, skip_below: float, max_workspace: Any) -> None:
+    """What the operator hears of in the backward alone, or not as it was given."""
     if dtype not in (None, own, torch.float64) and (dtype != torch.float32 or own == torch.float64):
         raise TypeError(f"dtype: must be {own} or a wider one of torch.float32 and torch.float64, is {dtype}")
+    if max_workspace is not None and not hasattr(max_workspace, "__index__"):
+        raise TypeError(f"max_workspace: must be an integer, is {max_workspace!r}")
     if not 0 <= skip_below < math.inf:
         raise ValueError(f"skip_below: must be finite and not negative, is {skip_below}")
 
@@ -213,13 +223,33 @@ def _layers(
     dtype = dtype or input.dtype
     # Losses of layers are not rounded to 16 bits before their sum is.
     partial = dtype if options.reduction == "none" or size_of(dtype) > 2 else torch.float32
-    losses = [
-        _one_layer(input, w, t, options._replace(linear_bias=b, token_weight=k), partial, None)
-        for w, b, t, k in zip(weights, biases, targets, token_weights)
-    ]
+    try:
+        losses = [
+            _one_layer(input, w, t, options._replace(linear_bias=b, token_weight=k), partial, None)
+            for w, b, t, k in zip(weights, biases, targets, token_weights)
+        ]
+    except IndexError:
+        _refuse_first(target, linear_weight.shape[0], options.ignore_index)
+        raise
+    if not losses:
+        empty = input.new_zeros(target.shape if options.reduction == "none" else (), dtype=dtype)
+        return (
+            empty
+            if options.denominator is None or options.reduction != "mean"
+            else (empty / options.denominator).to(dtype)
+        )
     if options.reduction == "none":
         return torch.stack(losses, 1).unflatten(1, inner)
     return torch.stack(losses).sum(0).to(dtype)
+
+
+def _refuse_first(target: Tensor, classes: int, ignore_index: int) -> None:
+    """The sentence of the operator, for the first of all layers' targets and not the first of one layer."""
+    bad = ((target < 0) | (target >= classes)) & (target != ignore_index)
+    position = int(bad.flatten().nonzero()[0])
+    index = ", ".join(str(int(i)) for i in bad.nonzero()[0])
+    value = int(target.flatten()[position])
+    raise IndexError(f"target[{index}] (position {position}) = {value} is outside [0, {classes})")
 
 
 def _total_weight(target: Tensor, options: Options) -> Tensor:

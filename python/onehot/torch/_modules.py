@@ -22,6 +22,8 @@ def _main_grad(weight: Tensor) -> Tensor:
             )
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         buffer = weight.main_grad = torch.zeros_like(weight, dtype=dtype, requires_grad=False)  # type: ignore[attr-defined]
+    elif weight.dtype == torch.float64 and buffer.dtype != torch.float64:  # the module was made double since
+        buffer = weight.main_grad = buffer.double()  # type: ignore[attr-defined]
     return buffer
 
 
@@ -137,7 +139,9 @@ class LinearCrossEntropyLoss(nn.Module):
         self.num_classes, self.out_features, self.main_grad = num_classes, tuple(out_features), main_grad
         self.linear = nn.Linear(in_features, math.prod(self.out_features, start=num_classes), bias, device, dtype)
         self.register_buffer("weight", weight)
-        self.keywords: dict[str, Any] = {
+        if self.out_features and main_grad:
+            raise ValueError(f"main_grad: needs out_features of (), has {self.out_features}")
+        keywords = {
             "reduction": reduction,
             "ignore_index": ignore_index,
             "label_smoothing": label_smoothing,
@@ -149,8 +153,14 @@ class LinearCrossEntropyLoss(nn.Module):
             "max_workspace": max_workspace,
             "skip_below": skip_below,
             "reproducible": reproducible,
-            "dtype": loss_dtype,
+            "loss_dtype": loss_dtype,
         }
+        self._names = tuple(keywords)
+        for name, value in keywords.items():
+            setattr(self, name, value)  # as PyTorch's module has them, to be changed later too
+
+    def _keywords(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names}
 
     def forward(
         self,
@@ -165,6 +175,7 @@ class LinearCrossEntropyLoss(nn.Module):
         if self.out_features:
             weight = weight.reshape(self.num_classes, *self.out_features, weight.shape[-1])
             bias = None if bias is None else bias.reshape(self.num_classes, *self.out_features)
+        keywords = self._keywords()
         return linear_cross_entropy(
             input,
             weight,
@@ -174,12 +185,12 @@ class LinearCrossEntropyLoss(nn.Module):
             token_weight=token_weight,
             denominator=denominator,
             main_grad=_main_grad(self.linear.weight) if self.main_grad else None,
-            **self.keywords,
+            dtype=keywords.pop("loss_dtype"),
+            **keywords,
         )
 
     def extra_repr(self) -> str:
-        given = {"out_features": self.out_features, "main_grad": self.main_grad, **self.keywords}
-        given["loss_dtype"] = given.pop("dtype")
+        given = {"out_features": self.out_features, "main_grad": self.main_grad, **self._keywords()}
         defaults = LinearCrossEntropyLoss.__init__.__kwdefaults__ or {}
         differ = [f"{name}={value!r}" for name, value in given.items() if value != defaults[name]]
         return ", ".join([f"num_classes={self.num_classes}", *differ])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from onehot import _onehot
-from onehot.torch._library import SIZE, autocast_dtype, one_by_one, operator, refuse_gradients
+from onehot.torch._library import SIZE, autocast_dtype, one_by_one, operator, refuse_gradients, require_tensors
 
 _OPTIONS = (
     "Tensor? weight, Tensor? token_weight, Tensor? denominator, str reduction, int ignore_index, bool zero_if_empty,"
@@ -196,6 +196,7 @@ def nll_loss(
 
     Memory: nothing but the loss in the forward, the gradient in the backward; input is not kept.
     """
+    require_tensors(input=input, target=target)
     if size_average is not None or reduce is not None:
         reduction = _legacy_reduction(size_average, reduce)
     refuse_gradients(weight=weight, token_weight=token_weight)
