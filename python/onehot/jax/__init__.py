@@ -12,6 +12,9 @@ Errors: TypeError for a dtype and ValueError for a shape or an option, when a fu
 of range is found when it runs; JAX raises ``jax.errors.JaxRuntimeError`` then (or ValueError), with the same sentence as
 elsewhere, and it may do so only where the result is waited for. Ctrl-C waits for a call that runs.
 
+Without ``jax_enable_x64`` JAX keeps the low 32 bits of an integer. Indices and targets in NumPy arrays and lists are looked at
+before, and IndexError names what does not fit; what ``jax.jit`` or ``jax.numpy.asarray`` was given is past that.
+
 ``onehot.set_num_threads`` holds here too; results have the same bits for every number of threads. Under a jit with sharded
 arrays XLA gathers what these functions are given; ``jax.shard_map`` with ``check_vma=False`` runs them on the shards.
 """

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from onehot.jax._primitive import Operator, integer
+from onehot.jax._primitive import Operator, integer, integers
 
 _forward = Operator("embedding")
 _backward = Operator("embedding_backward")
@@ -36,6 +36,7 @@ def embedding(
 
     Raises:
         TypeError, ValueError: a dtype, a shape or padding_idx, when traced.
+        IndexError: without jax_enable_x64, an index that needs more than 32 bits, in an array of NumPy or a list.
         jax.errors.JaxRuntimeError: an index is outside [0, V), when run; the first such position is named.
 
     Forward and backward read and write each element once; the backward writes the whole (V, D) and works in memory
@@ -43,7 +44,8 @@ def embedding(
     vmap of the gradient, goes table by table. The gradient can itself be differentiated without padding_idx and
     scale_grad_by_freq; so can the function in forward mode.
     """
-    weight, indices = jnp.asarray(weight), jnp.asarray(indices)
+    weight = jnp.asarray(weight)
+    indices, _ = integers("indices", indices, weight, 0)
     attributes = {
         "padding_idx": None if padding_idx is None else integer("padding_idx", padding_idx),
         "scale_grad_by_freq": int(bool(scale_grad_by_freq)),

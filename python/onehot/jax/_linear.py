@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -10,7 +11,9 @@ from jax.typing import ArrayLike, DTypeLike
 from onehot.jax._primitive import (
     REDUCTIONS,
     Operator,
+    divisor,
     integer,
+    integers,
     loss_dtype,
     number,
     real,
@@ -42,7 +45,7 @@ def linear_cross_entropy(
     linear_bias: ArrayLike | None = None,
     weight: ArrayLike | None = None,
     reduction: str = "mean",
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
     label_smoothing: float = 0.0,
     token_weight: ArrayLike | None = None,
     denominator: ArrayLike | float | None = None,
@@ -73,10 +76,10 @@ def linear_cross_entropy(
         linear_bias: (V,), dtype of input or float32; differentiable. -infinity takes a class out.
         weight: (V,), w; dtype of input or float32.
         reduction: "none", "mean" or "sum".
-        ignore_index: a target whose position does not count. Any value.
+        ignore_index: a target whose position does not count. Any value; None means -100.
         label_smoothing: eps, in [0, 1].
         token_weight: shape of target, t; dtype of input or float32.
-        denominator: one number, float32 or float64: replaces both sums that mean divides by.
+        denominator: one number, float32, float64 or an integer: replaces both sums that mean divides by.
         z_loss: zeta, not negative.
         softcap: c; 0 means none.
         logit_scale: a factor of all logits.
@@ -93,6 +96,7 @@ def linear_cross_entropy(
 
     Raises:
         TypeError, ValueError: a dtype, a shape or an option, when traced.
+        IndexError: without jax_enable_x64, a target that needs more than 32 bits, in an array of NumPy or a list.
         jax.errors.JaxRuntimeError: a target is neither in [0, V) nor ignore_index, when run; the first such position is named.
 
     What it costs. The loss alone is one product of N x H x V. With a gradient of a ``mean`` or ``sum``, loss and gradients
@@ -112,10 +116,12 @@ def linear_cross_entropy(
     vmap of the gradient itself, go example by example. It can be differentiated once; in forward mode too where loss and
     gradients are computed together.
     """
-    input, linear_weight, target = jnp.asarray(input), jnp.asarray(linear_weight), jnp.asarray(target)
+    input, linear_weight = jnp.asarray(input), jnp.asarray(linear_weight)
+    ignore_index = -100 if ignore_index is None else integer("ignore_index", ignore_index)
+    target, ignore_index = integers("target", target, linear_weight, 0, ignore_index)
     attributes: dict[str, Any] = {
         "reduction": reduction_number(reduction),
-        "ignore_index": integer("ignore_index", ignore_index),
+        "ignore_index": ignore_index,
         "label_smoothing": number("label_smoothing", label_smoothing),
         "z_loss": number("z_loss", z_loss),
         "softcap": number("softcap", softcap),
@@ -125,9 +131,9 @@ def linear_cross_entropy(
         "skip_below": number("skip_below", skip_below),
         "reproducible": int(bool(reproducible)),
     }
-    optional = {"linear_bias": linear_bias, "weight": weight, "token_weight": token_weight, "denominator": denominator}
+    optional = {"linear_bias": linear_bias, "weight": weight, "token_weight": token_weight}
     operands: dict[str, Any] = {"input": input, "linear_weight": linear_weight, "target": target}
-    operands |= {name: real(value) for name, value in optional.items()}
+    operands |= {name: real(value) for name, value in optional.items()} | {"denominator": divisor(denominator)}
     return _loss(operands, attributes, loss_dtype(dtype, input))
 
 
@@ -154,15 +160,16 @@ def _batch(size, operands, batched, *, results, attributes):
             operands[name] = jnp.broadcast_to(operands[name], (size,) + operands[name].shape)
     denominator = operands.pop("denominator", None)
     input, target = operands["input"], operands["target"]
-    flat = operands | {"input": input.reshape(-1, input.shape[-1])}  # as many axes as an example may have
+    flat = operands | {"input": input.reshape(target.size, input.shape[-1])}  # as many axes as an example may have
     flat |= {name: operands[name].reshape(-1) for name in ("target", "token_weight") if name in operands}
     none = attributes["reduction"] == REDUCTIONS["none"]
     each = _loss(flat, attributes | {"reduction": REDUCTIONS["none"]}, dtype if none else statistics_dtype(input.dtype))
     if none:
         return [each.reshape(target.shape)], [0]
-    total = each.reshape(size, -1).sum(1)
+    one = (size, math.prod(target.shape[1:]))
+    total = each.reshape(one).sum(1)
     if mean:
-        counts = _counts(target, attributes["ignore_index"]).reshape(size, -1)
+        counts = _counts(target, attributes["ignore_index"]).reshape(one)
         if denominator is None:
             denominator = _position_weights(operands, total.dtype, counts).sum(1)
         total /= denominator.reshape(-1).astype(total.dtype)

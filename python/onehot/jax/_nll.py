@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
-from onehot.jax._primitive import REDUCTIONS, Operator, integer, loss_dtype, real, reduction_number, statistics_dtype
+from onehot.jax._primitive import (
+    REDUCTIONS,
+    Operator,
+    divisor,
+    integer,
+    integers,
+    loss_dtype,
+    real,
+    reduction_number,
+    statistics_dtype,
+)
 
 _forward = Operator("nll_loss")
 _backward = Operator("nll_loss_backward")
@@ -38,7 +48,7 @@ def nll_loss(
         ignore_index: a target whose position does not count. Any value.
         reduction: "none", "mean" or "sum".
         token_weight: shape of target, t, a weight for each position; dtype of input or float32.
-        denominator: one number, float32 or float64: replaces D in mean.
+        denominator: one number, float32, float64 or an integer: replaces D in mean.
         zero_if_empty: mean is 0 instead of NaN where no position counts.
         dtype: of the loss: that of input, the default, or a wider one of float32 and float64.
 
@@ -47,20 +57,23 @@ def nll_loss(
 
     Raises:
         TypeError, ValueError: a dtype, a shape or an option, when traced.
+        IndexError: without jax_enable_x64, a target that needs more than 32 bits, in an array of NumPy or a list.
         jax.errors.JaxRuntimeError: a target is neither in [0, C) nor ignore_index, when run; the first such position is named.
 
     The forward reads one element of each position, the backward writes the gradient once; neither needs memory beside that.
     A vmap is one call with reduction "none", else one for each example. Derivatives of any order and mode are there.
     """
-    input, target, weight = jnp.asarray(input), jnp.asarray(target), real(weight)
+    input, weight = jnp.asarray(input), real(weight)
+    class_axis, ignore_index = integer("class_axis", class_axis), integer("ignore_index", ignore_index)
+    target, ignore_index = integers("target", target, input, 0 if input.ndim == 1 else class_axis, ignore_index)
     attributes = {
         "reduction": reduction_number(reduction),
-        "ignore_index": integer("ignore_index", ignore_index),
+        "ignore_index": ignore_index,
         "zero_if_empty": int(bool(zero_if_empty)),
-        "class_axis": integer("class_axis", class_axis),
+        "class_axis": class_axis,
     }
     operands = {"input": input, "target": target, "weight": weight}
-    operands |= {"token_weight": real(token_weight), "denominator": real(denominator)}
+    operands |= {"token_weight": real(token_weight), "denominator": divisor(denominator)}
     return _loss(operands, attributes, loss_dtype(dtype, input))[0]
 
 

@@ -55,9 +55,49 @@ def _refusal(name: str, rule: str, value: Any, error: Exception) -> Exception:
     return error if isinstance(value, jax.core.Tracer) else TypeError(f"{name}: must be {rule}, is {value!r}")
 
 
+def integers(name: str, value: Any, values: jax.Array, axis: int, ignored: int | None = None) -> tuple[jax.Array, Any]:
+    """Indices or targets of that axis of values as an array of JAX, and what number is ignored in it.
+
+    Without jax_enable_x64 JAX takes the low 32 bits of a number; one that has more is refused here, and named as the library
+    names the first that is out of range. Ignored ones become -1: the others are in range then.
+    """
+    numbers, arrays = jax.tree.leaves(value), (np.ndarray, np.generic)
+    given = np.asarray(value) if numbers and all(isinstance(n, (int, *arrays)) for n in numbers) else None
+    if given is not None and given.dtype == np.float64 and all(isinstance(n, (int, np.integer)) for n in numbers):
+        given = np.asarray(value, object)  # small and very large ones in one list
+    # A list of Python's numbers makes such arrays where they fit no int64.
+    kinds = (np.int64,) if isinstance(value, arrays) else (np.int64, np.uint64, object)
+    if jax.dtypes.canonicalize_dtype(np.int64) == np.int64 or given is None or given.dtype not in kinds:
+        return jnp.asarray(value), ignored
+    narrow = np.iinfo(np.int32)
+    unfit = np.asarray((given < narrow.min) | (given > narrow.max))
+    if not unfit.any() or not -values.ndim <= axis < values.ndim:  # the latter is refused with a sentence of its own
+        return jnp.asarray(np.where(unfit, 0, given).astype(np.int32)), ignored
+    extent = min(values.shape[axis], narrow.max + 1)
+    counts = np.asarray(True if ignored is None else given != ignored)
+    bad = np.argwhere(counts & ((given < 0) | (given >= extent)))
+    if len(bad):
+        raise IndexError(f"{_place(name, bad[0], given.shape)} = {given[tuple(bad[0])]} is outside [0, {extent})")
+    return jnp.asarray(np.where(unfit, -1, given).astype(np.int32)), -1
+
+
+def _place(name: str, index: np.ndarray, shape: tuple[int, ...]) -> str:
+    if not shape:
+        return f"{name}[0]"
+    position = f" (position {np.ravel_multi_index(tuple(index), shape)})" if len(shape) > 1 else ""
+    return f"{name}[{', '.join(map(str, index))}]{position}"
+
+
 def real(value: Any) -> jax.Array | None:
     """An optional argument that is no integer."""
     return None if value is None else jnp.asarray(float(value) if isinstance(value, int) else value)
+
+
+def divisor(value: Any) -> jax.Array | None:
+    """An optional number. What counts positions is an integer."""
+    if value is None or not jnp.issubdtype(jnp.result_type(value), jnp.integer):
+        return real(value)
+    return jnp.asarray(value, float)
 
 
 def statistics_dtype(dtype: Any) -> np.dtype:
@@ -66,7 +106,10 @@ def statistics_dtype(dtype: Any) -> np.dtype:
 
 
 def loss_dtype(dtype: Any, input: jax.Array) -> np.dtype:
-    return np.dtype(input.dtype if dtype is None else dtype)
+    result = np.dtype(input.dtype if dtype is None else dtype)
+    if result == np.float64 != jax.dtypes.canonicalize_dtype(np.float64):
+        raise TypeError("dtype: must be at most float32 without jax_enable_x64, is float64")
+    return result
 
 
 class Operator:
