@@ -8,11 +8,7 @@ Debian package fortunes unless files are named. `OnehotCausalLM` is all there is
 `Trainer` gives.
 """
 
-import argparse
-import time
-
 import torch
-from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -52,33 +48,13 @@ def train(head, steps, files):
     words, vocabulary = curves.read_words(files)
     model = {"plain": LlamaForCausalLM, "onehot": OnehotCausalLM}[head](configuration(vocabulary))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    run = {"loss": [], "memory": [], "before": curves.memory("VmRSS")}
-    start = time.perf_counter()
-    with tqdm(range(steps), desc=head) as bar:
-        for _ in bar:
-            curves.reset_peak()
-            tokens = words[torch.randint(len(words) - LENGTH, (BATCH, 1)) + torch.arange(LENGTH)]
-            loss = model(input_ids=tokens, labels=tokens).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run["loss"].append(loss.item())
-            run["memory"].append(curves.memory("VmHWM"))
-            bar.set_postfix(loss=f"{loss.item():.3f}")
-    return run | {"seconds": time.perf_counter() - start}
 
+    def loss_of_step():
+        tokens = words[torch.randint(len(words) - LENGTH, (BATCH, 1)) + torch.arange(LENGTH)]
+        return model(input_ids=tokens, labels=tokens).loss
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--head", choices=["plain", "onehot", "both"], default="both")
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--out", default="causal_lm.png", help="of the picture, .png or .svg")
-    parser.add_argument("text", nargs="*")
-    options = parser.parse_args()
-    heads = ["plain", "onehot"] if options.head == "both" else [options.head]
-    runs = curves.apart(train, heads, options.steps, options.text)
-    curves.report(runs, "A small Llama with two heads", options.out)
+    return curves.train(head, steps, optimizer, loss_of_step)
 
 
 if __name__ == "__main__":
-    main()
+    curves.main(__doc__, train, "A small Llama with two heads", 30, "causal_lm.png")

@@ -1,12 +1,15 @@
-"""What the examples share: a text as numbers, a run in a process of its own, the memory of a step, a picture of it."""
+"""What the examples share: a text as numbers, steps in a process of their own, their memory, a picture of it."""
 
+import argparse
 import collections
 import multiprocessing
 import pathlib
 import re
+import time
 
 import matplotlib
 import torch
+from tqdm import tqdm
 
 matplotlib.use("Agg")  # files only
 import matplotlib.pyplot as plt
@@ -39,6 +42,35 @@ def apart(train, heads, *arguments):
     """train(head, *arguments) for each head, in a new process each: no memory that one has left is there for the next."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         return {head: pool.apply(train, (head, *arguments)) for head in heads}
+
+
+def train(head, steps, optimizer, loss_of_step):
+    """Minimises what loss_of_step() gives, and notes the loss and the most memory of each step."""
+    run = {"loss": [], "memory": [], "before": memory("VmRSS")}
+    start = time.perf_counter()
+    with tqdm(range(steps), desc=head) as bar:
+        for _ in bar:
+            reset_peak()
+            loss = loss_of_step()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run["loss"].append(loss.item())
+            run["memory"].append(memory("VmHWM"))
+            bar.set_postfix(loss=f"{loss.item():.3f}")
+    return run | {"seconds": time.perf_counter() - start}
+
+
+def main(description, train, title, steps, file):
+    """The command line: train(head, steps, files) with each head, then the report."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--head", choices=["plain", "onehot", "both"], default="both")
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--out", default=file, help="of the picture, .png or .svg")
+    parser.add_argument("text", nargs="*")
+    options = parser.parse_args()
+    heads = ["plain", "onehot"] if options.head == "both" else [options.head]
+    report(apart(train, heads, options.steps, options.text), title, options.out)
 
 
 def report(runs, title, file):

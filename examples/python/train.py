@@ -7,13 +7,9 @@ The text is that of the Debian package fortunes unless files are named. One tabl
 With `--head both` the same model is trained twice from the same seed, with PyTorch's functions and with onehot's.
 """
 
-import argparse
-import time
-
 import torch
 from torch import nn
 from torch.nn import functional as F
-from tqdm import tqdm
 
 import curves
 import onehot.torch
@@ -49,33 +45,13 @@ def train(head, steps, files):
     words, vocabulary = curves.read_words(files)
     model = {"plain": PlainModel, "onehot": OnehotModel}[head](vocabulary)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    run = {"loss": [], "memory": [], "before": curves.memory("VmRSS")}
-    start = time.perf_counter()
-    with tqdm(range(steps), desc=head) as bar:
-        for _ in bar:
-            curves.reset_peak()
-            some = torch.randint(len(words) - CONTEXT, (BATCH, 1)) + torch.arange(CONTEXT + 1)
-            loss = model(words[some[:, :-1]], words[some[:, -1]])
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run["loss"].append(loss.item())
-            run["memory"].append(curves.memory("VmHWM"))
-            bar.set_postfix(loss=f"{loss.item():.3f}")
-    return run | {"seconds": time.perf_counter() - start}
 
+    def loss_of_step():
+        some = torch.randint(len(words) - CONTEXT, (BATCH, 1)) + torch.arange(CONTEXT + 1)
+        return model(words[some[:, :-1]], words[some[:, -1]])
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--head", choices=["plain", "onehot", "both"], default="both")
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--out", default="train.png", help="of the picture, .png or .svg")
-    parser.add_argument("text", nargs="*")
-    options = parser.parse_args()
-    heads = ["plain", "onehot"] if options.head == "both" else [options.head]
-    runs = curves.apart(train, heads, options.steps, options.text)
-    curves.report(runs, "A model of the next word", options.out)
+    return curves.train(head, steps, optimizer, loss_of_step)
 
 
 if __name__ == "__main__":
-    main()
+    curves.main(__doc__, train, "A model of the next word", 100, "train.png")
