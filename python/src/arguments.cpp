@@ -13,7 +13,6 @@
 #include <string_view>
 #include <utility>
 
-#include "names.h"
 #include "overlap.h"
 
 namespace onehot::python {
@@ -98,10 +97,6 @@ const TensorView& Arguments::AddNumber(const char* name, nb::handle value) {
 
 void Arguments::RefuseMissing(const char* name) const {
   Refuse(PyExc_TypeError, fmt::format("{}() missing the argument '{}'", function_, name));
-}
-
-void Arguments::RaiseRenamed(const Status& status) const {
-  Raise(python::Renamed(status, renamed_));
 }
 
 void Arguments::CheckNames() const {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "array.h"
+#include "names.h"
 #include "run.h"
 
 namespace onehot::python {
@@ -80,10 +81,9 @@ class Arguments {
     const nb::handle value = Get<kName>();
     return value.is_valid() ? std::optional(ToInteger(value, kName.chars)) : std::nullopt;
   }
-  // An axis is an int; what does not fit one is past every rank, and no sentence of the library would show it as given.
   template <Name kName>
   int Axis(int otherwise) {
-    return static_cast<int>(std::clamp<std::int64_t>(Integer<kName>(otherwise), -kNoAxis, kNoAxis));
+    return AxisOf(Integer<kName>(otherwise));
   }
   template <Name kName>
   double Number(double otherwise) {
@@ -101,11 +101,8 @@ class Arguments {
     return value.is_valid() ? ToWord(value, kName.chars) : otherwise;
   }
 
-  // What the library calls an argument, and its name here. Sentences of PlanFor have the latter.
-  struct Renamed {
-    std::string_view from, to;
-  };
-  void Rename(std::span<const Renamed> renamed) { renamed_ = renamed; }
+  // Sentences of PlanFor have these names.
+  void Rename(std::span<const NameHere> names) { names_here_ = names; }
 
   // The output of one name may be the input of the other, element by element.
   void AllowInPlace(std::string_view output, std::string_view input) {
@@ -119,7 +116,7 @@ class Arguments {
   Plan PlanFor(const Problem& problem) const {
     CheckNames();
     Result<Plan> plan = Prepare(problem);
-    if (!plan.ok()) RaiseRenamed(plan.status());
+    if (!plan.ok()) Raise(Renamed(plan.status(), names_here_));
     CheckApart();
     return std::move(plan).value();
   }
@@ -128,7 +125,6 @@ class Arguments {
   // Every array of the operator that has most of them; bits of Named::asked.
   static constexpr std::size_t kMostArrays = 20;
   static constexpr Py_ssize_t kMostNames = 64;
-  static constexpr std::int64_t kNoAxis = 1 << 30;
 
   // Names, and as many values.
   struct Named {
@@ -174,7 +170,6 @@ class Arguments {
   }
   nb::object Listed(nb::handle value) const;  // an array of a list, what it is of everything else
   const TensorView& AddNumber(const char* name, nb::handle value);
-  [[noreturn]] void RaiseRenamed(const Status& status) const;
   void CheckNames() const;
   void CheckApart() const;
   [[noreturn]] void RefuseMissing(const char* name) const;
@@ -194,7 +189,7 @@ class Arguments {
   std::size_t used_ = 0;
   std::array<std::optional<Array>, kMostArrays> arrays_;
   std::string_view in_place_output_, in_place_input_;
-  std::span<const Renamed> renamed_;
+  std::span<const NameHere> names_here_;
 };
 
 // A function of the module, of METH_FASTCALL and METH_KEYWORDS: a call with twenty keywords costs no dict of them.

@@ -53,10 +53,7 @@ class Call {
   double Number(std::string_view name, double otherwise) const { return MaybeNumber(name).value_or(otherwise); }
   bool Flag(std::string_view name) const { return Integer(name, 0) != 0; }
   Reduction ReductionNumber() const { return static_cast<Reduction>(Integer("reduction", 1)); }
-  // What does not fit an int is past every rank.
-  int ClassAxis() const {
-    return static_cast<int>(std::clamp<std::int64_t>(Integer("class_axis", 1), -kNoAxis, kNoAxis));
-  }
+  int ClassAxis() const { return AxisOf(Integer("class_axis", 1)); }
 
   // A sentence about this call, with the names of its arguments.
   Status Named(const Status& status) const { return Out("linear_weight") ? Renamed(status, kLinearNames) : status; }
@@ -65,8 +62,6 @@ class Call {
   void Add(std::string_view name, const TensorView& view) { tensors_.emplace_back(name, view); }
 
  private:
-  static constexpr std::int64_t kNoAxis = 1 << 30;
-
   std::vector<std::pair<std::string_view, TensorView>> tensors_;
 };
 

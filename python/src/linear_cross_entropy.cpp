@@ -10,6 +10,17 @@
 namespace onehot::python {
 namespace {
 
+// A problem over a linear layer, with what every one of them has.
+template <class Problem>
+Problem ProblemOf(Arguments& arguments) {
+  arguments.Rename(kLinearNames);
+  Problem problem;
+  problem.input = arguments.In<"input">();
+  problem.weight = arguments.In<"linear_weight">();
+  problem.target = arguments.In<"target">();
+  return problem;
+}
+
 LinearCrossEntropyOptions LinearOptions(Arguments& arguments) {
   LinearCrossEntropyOptions options;
   options.loss = LossOptions(arguments);
@@ -46,11 +57,7 @@ std::optional<VocabularyShard> Shard(Arguments& arguments) {
 }
 
 void Forward(Arguments& arguments) {
-  arguments.Rename(kLinearNames);
-  LinearCrossEntropy problem;
-  problem.input = arguments.In<"input">();
-  problem.weight = arguments.In<"linear_weight">();
-  problem.target = arguments.In<"target">();
+  auto problem = ProblemOf<LinearCrossEntropy>(arguments);
   problem.loss = arguments.MaybeOut<"loss">();
   problem.lse = arguments.MaybeOut<"lse">();
   problem.target_logit = arguments.MaybeOut<"target_logit">();
@@ -65,11 +72,7 @@ void Forward(Arguments& arguments) {
 }
 
 void Backward(Arguments& arguments) {
-  arguments.Rename(kLinearNames);
-  LinearCrossEntropyBackward problem;
-  problem.input = arguments.In<"input">();
-  problem.weight = arguments.In<"linear_weight">();
-  problem.target = arguments.In<"target">();
+  auto problem = ProblemOf<LinearCrossEntropyBackward>(arguments);
   problem.lse = arguments.MaybeIn<"lse">();
   problem.max = arguments.MaybeIn<"max">();
   problem.sum_exp = arguments.MaybeIn<"sum_exp">();
@@ -83,11 +86,7 @@ void Backward(Arguments& arguments) {
 }
 
 void Statistics(Arguments& arguments) {
-  arguments.Rename(kLinearNames);
-  LinearCrossEntropyStatistics problem;
-  problem.input = arguments.In<"input">();
-  problem.weight = arguments.In<"linear_weight">();
-  problem.target = arguments.In<"target">();
+  auto problem = ProblemOf<LinearCrossEntropyStatistics>(arguments);
   problem.shard = Shard(arguments);
   problem.max = arguments.MaybeOut<"max">();
   problem.sum_exp = arguments.MaybeOut<"sum_exp">();

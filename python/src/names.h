@@ -8,24 +8,28 @@
 #include <string_view>
 #include <utility>
 
-#include "arguments.h"
 #include "onehot/status.h"
 
 namespace onehot::python {
 
+// What the library calls an argument, and its name here.
+struct NameHere {
+  std::string_view from, to;
+};
+
 // Those of linear cross entropy.
-inline constexpr Arguments::Renamed kLinearNames[] = {{"upstream.loss", "grad_loss"},
-                                                      {"upstream.log_probability", "grad_log_probability"},
-                                                      {"upstream.entropy", "grad_entropy"},
-                                                      {"grad.input", "grad_input"},
-                                                      {"grad.weight", "grad_weight"},
-                                                      {"grad.bias", "grad_bias"},
-                                                      {"class weight", "weight"},
-                                                      {"weight", "linear_weight"},
-                                                      {"bias", "linear_bias"}};
+inline constexpr NameHere kLinearNames[] = {{"upstream.loss", "grad_loss"},
+                                            {"upstream.log_probability", "grad_log_probability"},
+                                            {"upstream.entropy", "grad_entropy"},
+                                            {"grad.input", "grad_input"},
+                                            {"grad.weight", "grad_weight"},
+                                            {"grad.bias", "grad_bias"},
+                                            {"class weight", "weight"},
+                                            {"weight", "linear_weight"},
+                                            {"bias", "linear_bias"}};
 
 // The status with these names in its sentence.
-inline Status Renamed(const Status& status, std::span<const Arguments::Renamed> names) {
+inline Status Renamed(const Status& status, std::span<const NameHere> names) {
   if (status.ok()) return status;
   std::string sentence = status.message();
   bool begun = false;  // its first word was renamed, and may not be again

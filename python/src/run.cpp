@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -102,6 +103,11 @@ Reduction ReductionOf(std::string_view name) {
   if (name == "sum") return Reduction::kSum;
   if (name == "none") return Reduction::kNone;
   Refuse(PyExc_ValueError, fmt::format("reduction: must be \"none\", \"mean\" or \"sum\", is \"{}\"", name));
+}
+
+int AxisOf(std::int64_t axis) {
+  constexpr std::int64_t kNoAxis = 1 << 30;
+  return static_cast<int>(std::clamp(axis, -kNoAxis, kNoAxis));
 }
 
 }  // namespace onehot::python

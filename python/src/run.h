@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,9 @@ void Finish();
 
 // "none", "mean", "sum".
 Reduction ReductionOf(std::string_view name);
+
+// An axis is an int; what does not fit one is past every rank, and no sentence of the library would show it as given.
+int AxisOf(std::int64_t axis);
 
 // What the files of operators add to the module.
 void BindEmbedding(nb::module_& module);

@@ -186,14 +186,14 @@ def one_by_one(call: Callable[..., Any]) -> Callable[..., Any]:
                 a.new_zeros((*a.shape[:dim], 1, *a.shape[dim + 1 :])) if isinstance(dim, int) else a
                 for a, dim in zip(args, in_dims)
             )
-            one = element(0)
-            if isinstance(one, torch.Tensor):
-                return one.new_empty((0, *one.shape)), 0
-            return tuple(part.new_empty((0, *part.shape)) for part in one), (0,) * len(one)
-        results = [element(i) for i in range(info.batch_size)]
+        results = [element(i) for i in range(max(1, info.batch_size))]
+
+        def stacked(parts: Any) -> torch.Tensor:
+            return torch.stack(parts)[: info.batch_size]
+
         if isinstance(results[0], torch.Tensor):
-            return torch.stack(results), 0
-        return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * len(results[0])
+            return stacked(results), 0
+        return tuple(map(stacked, zip(*results))), (0,) * len(results[0])
 
     return rule
 
